@@ -1,0 +1,38 @@
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test quick lint format types clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lab,dev]'
+	@touch $@
+
+demo: $(STAMP)  ## Compare SGD, SAM and vSAM on real images: set-up, training, a table and a picture (minutes)
+	$(BIN)/vsam compare --seeds 1
+
+test: $(STAMP) lint types  ## Set-up, then lint, types and all tests
+	$(BIN)/pytest -n 2
+
+quick: $(STAMP)  ## Only the fast tests
+	$(BIN)/pytest -n 2 -m 'not slow'
+
+lint: $(STAMP)  ## Style and formatting, without changing anything
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(STAMP)  ## Format the code and mend what the linter can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(STAMP)  ## Static types, strict
+	$(BIN)/mypy
+
+clean:  ## Remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist build

@@ -1,0 +1,49 @@
+"""How much vSAM samples on noise alone: the norms are drawn at random, so that nothing in them ever changes.
+
+Both norms are log-normal with a standard deviation of 0.1 in the logarithm, independent from sample to sample. The
+mean of relative changes is then still above zero, so that s climbs: the share of samples depends on alpha and on the
+length of the run. Choose alpha for the length that you train.
+"""
+
+import random
+from statistics import fmean, stdev
+
+import torch
+
+import vsam
+
+
+def share_of_samples(alpha: float, num_steps: int, seed: int, noise: float = 0.1) -> float:
+    """The share of steps that the law samples, the start phase included."""
+    law = vsam.Variation(alpha=alpha, start=100, seed=seed)
+    draw = random.Random(f"norms {seed}").lognormvariate
+    num_samples = 0
+    for step in range(1, num_steps + 1):
+        wants_sample = law.wants_sample(step)
+        if wants_sample:
+            psf_norm, grad_norm = torch.tensor([draw(0, noise), draw(0, noise)])
+            law.observe(vsam.Sample(psf_norm, grad_norm, is_finite=torch.tensor(True)))
+            num_samples += 1
+        law.advance(step, wants_sample, was_skipped=False)
+    return num_samples / num_steps
+
+
+def main(
+    lengths: tuple[int, ...] = (2_000, 7_820, 78_200), alphas: tuple[float, ...] = (0.05, 0.1, 0.13, 0.2, 1.0)
+) -> dict[tuple[float, int], float]:
+    print("alpha" + "".join(f"{f'{length} steps':>18}" for length in lengths))
+    shares = {}
+    for alpha in alphas:
+        line = f"{alpha:<5}"
+        for length in lengths:
+            runs = [share_of_samples(alpha, length, seed) for seed in range(3)]
+            shares[alpha, length] = fmean(runs)
+            line += f"{f'{fmean(runs):.1%} ± {stdev(runs):.1%}':>18}"
+        print(line)
+    print("share of steps sampled, mean ± standard deviation over 3 seeds")
+    return shares
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()

@@ -1,0 +1,68 @@
+"""Mixed precision with loss scaling: a GradScaler that runs both passes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.amp.grad_scaler import OptState
+from torch.optim import Optimizer
+
+from vsam.optimizer import SharpnessAware
+
+__all__ = ["GradScaler"]
+
+
+class GradScaler(torch.amp.GradScaler):
+    """`torch.amp.GradScaler` whose `step(optimizer, closure)` runs both passes of a sampled step.
+
+    The closure calls `scaler.scale(loss).backward()` and returns the unscaled loss. Overflow in either pass skips the
+    step and lowers the scale. Without a closure, call `scaler.perturb(optimizer)` in place of `optimizer.perturb()`.
+    Other optimizers are treated as torch's scaler treats them.
+
+    Example:
+        >>> scaler = GradScaler("cuda")
+        >>> def closure():
+        ...     with torch.autocast("cuda", dtype=torch.float16):
+        ...         loss = criterion(model(inputs), targets)
+        ...     scaler.scale(loss).backward()
+        ...     return loss
+        >>> loss = scaler.step(optimizer, closure)
+        >>> scaler.update()
+    """
+
+    def perturb(self, optimizer: SharpnessAware) -> bool:
+        """`optimizer.perturb()` on scaled gradients."""
+        return bool(self._run(optimizer, optimizer.perturb))
+
+    def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        """Unscale after each pass, step unless a gradient overflowed, and return the closure's loss."""
+        if not isinstance(optimizer, SharpnessAware) or not self.is_enabled():
+            return super().step(optimizer, *args, **kwargs)
+        state = self._per_optimizer_states[id(optimizer)]
+        if state["stage"] is not OptState.READY:
+            raise RuntimeError(
+                "step() or unscale_() has already been called for this optimizer since the last update(). Both passes "
+                "are unscaled by step(): clip by giving gradients to the base optimizer in a step hook instead."
+            )
+        loss = self._run(optimizer, lambda: optimizer.step(*args, **kwargs))
+        overflow = optimizer._overflow
+        assert overflow is not None
+        state["found_inf_per_device"] = {overflow.device: overflow}
+        state["stage"] = OptState.STEPPED
+        return loss
+
+    def _run(self, optimizer: SharpnessAware, action: Callable[[], Any]) -> Any:
+        if not self.is_enabled():
+            return action()
+        optimizer._scaler = self
+        try:
+            return action()
+        finally:
+            optimizer._scaler = None
+
+    def inverse_scale(self) -> Tensor:
+        """1/scale, exactly as torch's scaler computes it."""
+        if self._scale is None:
+            raise RuntimeError("The gradients were not scaled: call scaler.scale(loss).backward() in the closure.")
+        return self._scale.double().reciprocal().float()

@@ -1,0 +1,1 @@
+"""The lab: data, models, recipes and training around the library."""

@@ -1,0 +1,23 @@
+"""The command `vsam`."""
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command; exit with 0, with 1 for what failed while running, or with 2 for what the user gave."""
+    try:
+        from vsam.lab.cli.app import app
+        from vsam.lab.errors import DataError, RunError, UserError
+    except ModuleNotFoundError as error:
+        print(f"The command needs {error.name}, which comes with: pip install 'vsam[lab]'", file=sys.stderr)
+        sys.exit(1)
+    try:
+        app()
+    except (UserError, DataError) as error:
+        print(f"Error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except RunError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        sys.exit(1)

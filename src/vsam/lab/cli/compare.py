@@ -1,0 +1,99 @@
+"""`vsam compare`."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, resumable
+from vsam.lab.cli.progress import make_progress
+from vsam.lab.compare import Row, run_path, speed_spread, summarise
+from vsam.lab.compare import compare as run_comparison
+from vsam.lab.environment import choose_device
+from vsam.lab.errors import RunError, UserError
+from vsam.lab.files import make_folder, write_atomically
+from vsam.lab.methods import METHODS, find_method
+from vsam.lab.recipe import load_recipe
+from vsam.lab.tables import WRITERS, to_terminal
+
+__all__ = ["compare"]
+
+_File = Path | None
+
+
+def _output(name: str) -> Any:
+    return typer.Option(f"--{name}", metavar="FILE", help=f"Write the table as {name}; - for the standard output.")
+
+
+def compare(
+    recipe: Annotated[str, typer.Option("--recipe", help="A recipe's name or file.")] = "fashion-mini",
+    methods: Annotated[str, typer.Option("--methods", help="Names with commas between, or all.")] = "sgd,sam,vsam",
+    seeds: Annotated[int, typer.Option("--seeds", help="How many seeds, at least 1.")] = 3,
+    out: Out = None,
+    tiny: Tiny = False,
+    changes: Changes = None,
+    data_dir: DataDir = None,
+    device: Device = None,
+    json: Annotated[_File, _output("json")] = None,
+    csv: Annotated[_File, _output("csv")] = None,
+    markdown: Annotated[_File, _output("markdown")] = None,
+    latex: Annotated[_File, _output("latex")] = None,
+) -> None:
+    """Train several methods with several seeds and print the table. Finished runs are kept, begun ones continued."""
+    if seeds < 1:
+        raise UserError(f"--seeds must be at least 1, got {seeds}.")
+    names = [method.name for method in METHODS] if methods == "all" else _names(methods)
+    files = {"json": json, "csv": csv, "markdown": markdown, "latex": latex}
+    to_output = [name for name, file in files.items() if str(file) == "-"]
+    if len(to_output) > 1:
+        raise UserError(f"Only one table fits the standard output, got - for {' and '.join(to_output)}.")
+    chosen, target = choose_device(device), out or Path("runs")
+    first = load_recipe(recipe, tiny=tiny, changes=changes or ())
+    recipes = [
+        first.model_copy(update={"method": name, "seed": first.seed + i}) for i in range(seeds) for name in names
+    ]
+    make_folder(target)
+    with resumable(), make_progress() as progress:
+        cells, failures = run_comparison(recipes, target, data_dir, chosen, progress)
+    rows = summarise(cells)
+    if rows:
+        _write(rows, files, target / first.name / "accuracy-cost.png")
+        if not to_output:
+            console = Console(width=None if sys.stdout.isatty() else 120)
+            console.print(to_terminal(rows, speed_spread(cells)))
+            console.print(
+                "AIS: images per second of training. Methods of a seed train in turns of one epoch; in brackets the "
+                "quartiles of\nan epoch's speed against the SGD epoch of the same turn. Accuracy: last epoch. "
+                "Ideal: 2/(1 + samples/steps).",
+                highlight=False,
+            )
+            typer.echo(f"Picture: {target / first.name / 'accuracy-cost.png'}")
+            typer.echo(f"Runs: {run_path(target, first).parent.parent}")
+    if failures:
+        raise RunError("These runs failed:\n  " + "\n  ".join(failures))
+
+
+def _names(methods: str) -> list[str]:
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    if not names:
+        raise UserError("--methods needs at least one name, like sgd,sam,vsam.")
+    for name in names:
+        find_method(name)
+    return list(dict.fromkeys(names))
+
+
+def _write(rows: Sequence[Row], files: dict[str, _File], picture: Path) -> None:
+    from vsam.lab.picture import accuracy_against_cost  # matplotlib takes a second to import
+
+    write_atomically(picture, accuracy_against_cost(rows))
+    for name, file in files.items():
+        if file is not None:
+            text = WRITERS[name](rows)
+            if str(file) == "-":
+                sys.stdout.write(text)
+            else:
+                make_folder(file.parent)
+                write_atomically(file, text)

@@ -1,0 +1,32 @@
+"""Options that several commands share."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vsam.lab.errors import RunError
+
+__all__ = ["Changes", "DataDir", "Device", "Out", "Tiny", "resumable"]
+
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; dots reach into tables."),
+]
+Tiny = Annotated[bool, typer.Option("--tiny", help="Shrink the recipe to a run of seconds.")]
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", help="Where the data sets lie. Default: $VSAM_DATA, else the user's cache.")
+]
+Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps. Default: the best there is.")]
+Out = Annotated[Path | None, typer.Option("--out", help="The folder to write to.")]
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """Turn Ctrl-C into a sentence that says how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise RunError("Interrupted. Run the same command again: it goes on from the last checkpoint.") from None

@@ -1,0 +1,64 @@
+"""`vsam quantized`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from vsam.lab import models
+from vsam.lab.checkpoint import load_checkpoint
+from vsam.lab.cli.options import DataDir, Device
+from vsam.lab.data import Batches
+from vsam.lab.environment import choose_device
+from vsam.lab.errors import RunError, UserError
+from vsam.lab.recipe import Recipe
+from vsam.lab.train import evaluate, load_data, quantized_model
+from vsam.quantize import size_report
+
+__all__ = ["quantized"]
+
+
+def quantized(
+    run: Annotated[Path, typer.Argument(help="The folder of a run that was trained with quantize settings.")],
+    data_dir: DataDir = None,
+    device: Device = None,
+) -> None:
+    """Show a quantized run's bits, sizes and accuracy."""
+    content = _read(run)
+    try:
+        recipe = Recipe.model_validate(content["recipe"])
+    except (KeyError, ValidationError) as error:
+        raise UserError(f"{run} was not written by this version of vsam: {error}") from error
+    if recipe.quantize is None:
+        raise UserError(f"{run} is a full-precision run. Train one with --set quantize.checkpoint={run}/checkpoint.pt.")
+    chosen = choose_device(device)
+    dataset = load_data(recipe, data_dir, chosen)
+    model = models.build(recipe.model, dataset.num_classes, dataset.image_shape[0])
+    model = quantized_model(model, recipe)
+    model.load_state_dict(content["model"])
+    accuracy, _ = evaluate(model.to(chosen), Batches.test(dataset), chosen)
+    report = size_report(model)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("layer", "weight bits", "activation bits", "full bytes", "quantized bytes"):
+        table.add_column(heading, justify="left" if heading == "layer" else "right")
+    for layer in report.layers:
+        sizes = (layer.weight_bits, layer.activation_bits, layer.full_bytes, layer.quantized_bytes)
+        table.add_row(layer.name, *(f"{size:,}" for size in sizes))
+    Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(table)
+    ratio = report.full_bytes / report.quantized_bytes
+    typer.echo(f"In all {report.full_bytes:,} bytes become {report.quantized_bytes:,}, {ratio:.2f} times less.")
+    typer.echo(f"Test accuracy at step {content['step']:,}: {accuracy:.2f} %.")
+
+
+def _read(run: Path) -> dict[str, Any]:
+    path = run / "checkpoint.pt"
+    if not path.exists():
+        raise UserError(f"{run} holds no checkpoint.pt: give the folder of a run.")
+    try:
+        return load_checkpoint(path)
+    except RunError as error:
+        raise UserError(str(error)) from error

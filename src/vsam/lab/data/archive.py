@@ -1,0 +1,78 @@
+"""Find a data set's folder, or unpack it from its archive, or download that: never half, never elsewhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+import tempfile
+import zlib
+from pathlib import Path, PureWindowsPath
+
+from vsam.lab.data.download import download
+from vsam.lab.data.errors import DataError
+from vsam.lab.data.files import ArchiveSource, checksum_of
+
+__all__ = ["extract", "obtain"]
+
+
+def obtain(source: ArchiveSource, root: Path, *, allow_download: bool = True) -> Path:
+    """The folder of `source` under `root`, with all files in their right sizes.
+
+    A folder that is there is used or refused, an archive that is there likewise: only where neither is, the
+    archive is downloaded. It is kept, so that a damaged folder can be made anew without a network.
+    """
+    folder, archive = root / source.folder, root / source.archive
+    if not folder.exists():
+        if not archive.exists():
+            if not allow_download:
+                advice = f"Put {source.archive} from {source.url} there, or allow the download."
+                raise DataError(f"{source.title} is not in {root}. {advice}")
+            download(source.url, archive, source.checksum)
+        _unpack(source, archive, folder)
+    source.check_sizes(folder)
+    return folder
+
+
+def extract(archive: Path, target: Path) -> None:
+    """Write the files of a `.tar.gz` below `target`; anything but plain files and folders is refused."""
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for member in tar:
+                destination = target / _safe_name(archive, member)
+                content = tar.extractfile(member)
+                if content is None:
+                    destination.mkdir(parents=True, exist_ok=True)
+                    continue
+                destination.parent.mkdir(parents=True, exist_ok=True)
+                with content, destination.open("xb") as file:
+                    shutil.copyfileobj(content, file)
+    except (tarfile.TarError, EOFError, zlib.error, OSError) as error:
+        raise DataError(f"{archive} could not be unpacked: {error}. Is the disk full, or the file damaged?") from error
+
+
+def _safe_name(archive: Path, member: tarfile.TarInfo) -> str:
+    # Windows' rules know both kinds of slashes and drives; what they find harmless is so on every system.
+    path = PureWindowsPath(member.name)
+    if path.drive or path.root or ".." in path.parts:
+        raise DataError(f"{archive} is refused: {member.name!r} would be written outside its folder.")
+    if not (member.isreg() or member.isdir()):
+        raise DataError(f"{archive} is refused: {member.name!r} is a link or a device, not a plain file.")
+    return member.name
+
+
+def _unpack(source: ArchiveSource, archive: Path, folder: Path) -> None:
+    found = checksum_of(archive, like=source.checksum)
+    if found != source.checksum:
+        wrong = f"its checksum is {found} instead of {source.checksum}"
+        raise DataError(f"{archive} is damaged: {wrong}. Delete it and run again to download it from {source.url}.")
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
+        extract(archive, Path(temporary))
+        unpacked = Path(temporary) / folder.name
+        source.check_sizes(unpacked)
+        try:
+            os.rename(unpacked, folder)
+        except OSError:
+            # Another process may have been faster; obtain() checks what it left.
+            if not folder.exists():
+                raise

@@ -1,0 +1,149 @@
+"""Batches that need only numbers to be reproduced: seed, epoch and where to start."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+
+from vsam.lab.data.augment import Augment, normalise
+from vsam.lab.data.dataset import Dataset
+from vsam.lab.data.errors import DataError
+
+__all__ = ["Batch", "Batches"]
+
+
+class Batch(NamedTuple):
+    """Normalised images, their labels, and their indices in the data set (SAF's memory needs them)."""
+
+    images: torch.Tensor
+    labels: torch.Tensor
+    indices: torch.Tensor
+
+
+class Batches:
+    """Cuts a split into batches; order and augmentation are a function of (seed, epoch) alone.
+
+    All random numbers of an epoch come from one private CPU generator and are drawn at once, so an epoch can
+    be entered at any batch, results do not depend on the device, and global generators are not touched.
+    The last batch is smaller where the number of images asks for it (50,000 at 128 gives 391 batches).
+
+    Args:
+        images: `uint8` (N, C, H, W), on the device where the work is done.
+        labels: `int64` (N,), on the same device.
+        mean, std: one number a channel.
+        batch_size: at least 1.
+        shuffle: a new order every epoch.
+        augment: what is done to the images besides normalising, or `None`.
+        seed: of order and augmentation.
+        channels_last: hand out images in that memory format.
+
+    Example:
+        >>> from vsam.lab.data import Batches, load
+        >>> batches = Batches.train(load("fashion-mini"), batch_size=128, seed=0)
+        >>> len(batches)
+        32
+        >>> images, labels, indices = next(batches.epoch(3, start=10))
+        >>> images.shape
+        torch.Size([128, 1, 28, 28])
+    """
+
+    def __init__(
+        self,
+        images: torch.Tensor,
+        labels: torch.Tensor,
+        *,
+        mean: Sequence[float],
+        std: Sequence[float],
+        batch_size: int,
+        shuffle: bool = False,
+        augment: Augment | None = None,
+        seed: int = 0,
+        channels_last: bool = False,
+    ) -> None:
+        if batch_size < 1:
+            raise DataError(f"batch_size must be at least 1, got {batch_size}.")
+        self.images, self.labels = images, labels
+        self.mean, self.std = tuple(mean), tuple(std)
+        self.batch_size, self.shuffle, self.augment = batch_size, shuffle, augment
+        self.seed, self.channels_last = seed, channels_last
+
+    @classmethod
+    def train(
+        cls,
+        dataset: Dataset,
+        *,
+        batch_size: int = 128,
+        seed: int = 0,
+        augment: Augment | None = Augment(),  # noqa: B008 - frozen
+        channels_last: bool = False,
+    ) -> Batches:
+        """Shuffled, augmented batches of the training split."""
+        return cls(
+            dataset.train_images,
+            dataset.train_labels,
+            mean=dataset.mean,
+            std=dataset.std,
+            batch_size=batch_size,
+            shuffle=True,
+            augment=augment,
+            seed=seed,
+            channels_last=channels_last,
+        )
+
+    @classmethod
+    def test(cls, dataset: Dataset, *, batch_size: int = 512, channels_last: bool = False) -> Batches:
+        """Batches of the test split, in order and only normalised."""
+        return cls(
+            dataset.test_images,
+            dataset.test_labels,
+            mean=dataset.mean,
+            std=dataset.std,
+            batch_size=batch_size,
+            channels_last=channels_last,
+        )
+
+    def __len__(self) -> int:
+        return -(-len(self.images) // self.batch_size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self.shuffle or self.augment:
+            raise TypeError("Random batches need the epoch's number: iterate over batches.epoch(number).")
+        return self.epoch(0)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """Yield the batches of epoch `epoch` (from 0) from batch `start` on, the same as without skipping."""
+        if epoch < 0:
+            raise DataError(f"epoch must not be negative, got {epoch}.")
+        if not 0 <= start <= len(self):
+            raise DataError(f"start must be from 0 to {len(self)}, the number of batches, got {start}.")
+        return self._generate(epoch, start)
+
+    def _generate(self, epoch: int, start: int) -> Iterator[Batch]:
+        count, device = len(self.images), self.images.device
+        generator = _generator(self.seed, epoch)
+        # Drawn whether or not it is used: augmentation does not change with `shuffle`.
+        order = torch.randperm(count, generator=generator)
+        if not self.shuffle:
+            order = torch.arange(count)
+        height, width = self.images.shape[2:]
+        draws = self.augment and self.augment.draw(count, height, width, generator)
+        for first in range(start * self.batch_size, count, self.batch_size):
+            stop = min(first + self.batch_size, count)
+            indices = order[first:stop].to(device)
+            images = self.images.index_select(0, indices)
+            if self.augment and draws:
+                images = self.augment(images, draws.batch(first, stop, device), self.mean, self.std)
+            else:
+                images = normalise(images, self.mean, self.std)
+            if self.channels_last:
+                images = images.contiguous(memory_format=torch.channels_last)
+            yield Batch(images, self.labels.index_select(0, indices), indices)
+
+
+def _generator(seed: int, epoch: int) -> torch.Generator:
+    """A generator of its own for each pair: hashed, so that (0, 1) and (1, 0) have nothing in common."""
+    digest = hashlib.sha256(f"{seed} {epoch}".encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))

@@ -1,0 +1,122 @@
+"""The data sets by name: load one, list them, say where they are or how to get them."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from vsam.lab.data.cifar import CIFAR10, CIFAR100, Cifar, load_cifar
+from vsam.lab.data.dataset import Dataset
+from vsam.lab.data.errors import DataError
+from vsam.lab.data.fashion import FASHION, HOW_TO_GET, find_fashion, load_fashion, load_fashion_mini
+from vsam.lab.data.files import data_directory
+from vsam.lab.data.folder import load_folder
+
+__all__ = ["DEFAULT", "Description", "describe", "load", "names"]
+
+DEFAULT = "fashion-mini"
+_CIFARS = {cifar.name: cifar for cifar in (CIFAR10, CIFAR100)}
+_NAMES = (DEFAULT, "fashion-mnist", *_CIFARS, "folder")
+
+
+@dataclass(frozen=True)
+class Description:
+    """A row of the list of data sets; what depends on the user's own images is `None`."""
+
+    name: str
+    num_classes: int | None
+    num_train: int | None
+    num_test: int | None
+    image_shape: tuple[int, int, int] | None
+    found: str | None
+    how_to_get: str
+
+
+def names() -> tuple[str, ...]:
+    """The names that `load` knows; `folder` is written `folder:PATH`."""
+    return _NAMES
+
+
+def load(
+    name: str = DEFAULT,
+    data_dir: str | os.PathLike[str] | None = None,
+    *,
+    allow_download: bool = True,
+    size: int | None = None,
+    grey: bool | None = None,
+) -> Dataset:
+    """Load a data set into memory.
+
+    Args:
+        name: `fashion-mini` (in the package), `fashion-mnist`, `cifar10`, `cifar100` or `folder:PATH`.
+        data_dir: where the files lie; else the environment's VSAM_DATA, else the user's cache folder.
+        allow_download: fetch what is nowhere to be found (CIFAR only); damaged files are never replaced.
+        size: for `folder:PATH`, the side of the images in pixels (32).
+        grey: for `folder:PATH`, one channel instead of three (false).
+
+    Raises:
+        DataError: the name is unknown, or files are missing or damaged; the message says what to do.
+
+    Example:
+        >>> load("fashion-mini")
+        <Dataset fashion-mini: 4000 train, 1000 test, 10 classes, 1×28×28>
+    """
+    kind, separator, path = name.partition(":")
+    if kind == "folder":
+        if not path:
+            raise DataError("folder needs a path: write folder:PATH, where PATH holds train/CLASS/ and test/CLASS/.")
+        return load_folder(Path(path).expanduser(), size=32 if size is None else size, grey=bool(grey))
+    if separator or kind not in _NAMES:
+        raise DataError(_unknown(name))
+    if size is not None or grey is not None:
+        raise DataError(f"size and grey are for folder:PATH only: the images of {name} have a fixed shape.")
+    root = data_directory(data_dir)
+    if kind in _CIFARS:
+        return load_cifar(_CIFARS[kind], root, allow_download=allow_download)
+    return load_fashion(root) if kind == "fashion-mnist" else load_fashion_mini()
+
+
+def describe(data_dir: str | os.PathLike[str] | None = None) -> list[Description]:
+    """All data sets with sizes, where each was found (sizes checked, contents not read) and how to get it."""
+    root = data_directory(data_dir)
+    return [
+        Description(DEFAULT, 10, 4_000, 1_000, (1, 28, 28), "the package", "Ships with vsam."),
+        _describe_fashion(root),
+        *(_describe_cifar(cifar, root) for cifar in _CIFARS.values()),
+        Description(
+            "folder",
+            None,
+            None,
+            None,
+            None,
+            None,
+            "Write folder:PATH, where PATH holds train/CLASS/ and test/CLASS/.",
+        ),
+    ]
+
+
+def _describe_fashion(root: Path) -> Description:
+    folder = find_fashion(root)
+    is_complete = folder and all((folder / f"{file.name}.gz").is_file() for file in FASHION.files)
+    found = str(folder) if is_complete else None
+    return Description("fashion-mnist", 10, 60_000, 10_000, (1, 28, 28), found, HOW_TO_GET)
+
+
+def _describe_cifar(cifar: Cifar, root: Path) -> Description:
+    folder, archive = root / cifar.source.folder, root / cifar.source.archive
+    advice = f"Downloaded at first use into {root} from {cifar.source.url}."
+    found = next((str(path) for path in (folder, archive) if path.exists()), None)
+    if folder.exists():
+        try:
+            cifar.source.check_sizes(folder)
+        except DataError as error:
+            found, advice = None, str(error)
+    return Description(cifar.name, len(cifar.class_names), 50_000, 10_000, (3, 32, 32), found, advice)
+
+
+def _unknown(name: str) -> str:
+    close = difflib.get_close_matches(name, _NAMES, n=1)
+    hint = f" Did you mean {close[0]}?" if close else ""
+    return f"There is no data set {name!r}.{hint} Known: {', '.join(_NAMES)} (as folder:PATH)."

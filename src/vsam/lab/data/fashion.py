@@ -1,0 +1,132 @@
+"""Fashion-MNIST: the small one that ships with the package, and the full one from its idx files."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from vsam.lab.data.dataset import Dataset, channel_statistics
+from vsam.lab.data.errors import DataError
+from vsam.lab.data.files import KnownFile, check_content
+
+__all__ = [
+    "CLASS_NAMES",
+    "FASHION",
+    "HOW_TO_GET",
+    "Fashion",
+    "find_fashion",
+    "load_fashion",
+    "load_fashion_mini",
+]
+
+CLASS_NAMES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+_IDX_BYTES = 0x08
+
+
+@dataclass(frozen=True)
+class Fashion:
+    """The four idx files, with size and checksum of the *unpacked* content (how it was gzipped varies)."""
+
+    train_images: KnownFile
+    train_labels: KnownFile
+    test_images: KnownFile
+    test_labels: KnownFile
+
+    @property
+    def files(self) -> tuple[KnownFile, ...]:
+        """All four files."""
+        return self.train_images, self.train_labels, self.test_images, self.test_labels
+
+
+FASHION = Fashion(
+    KnownFile("train-images-idx3-ubyte", 47_040_016, "md5:f4a8712d7a061bf5bd6d2ca38dc4d50a"),
+    KnownFile("train-labels-idx1-ubyte", 60_008, "md5:9018921c3c673c538a1fc5bad174d6f9"),
+    KnownFile("t10k-images-idx3-ubyte", 7_840_016, "md5:8181f5470baa50b63fa0f6fddb340f0a"),
+    KnownFile("t10k-labels-idx1-ubyte", 10_008, "md5:15d484375f8d13e6eb1aabb0c3f46965"),
+)
+_DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
+HOW_TO_GET = (
+    "Install Debian's package dataset-fashion-mnist, or put the four .gz files of "
+    "https://github.com/zalandoresearch/fashion-mnist into fashion-mnist/ in the data directory."
+)
+
+
+def load_fashion_mini() -> Dataset:
+    """The 4,000 training and 1,000 test images in the package (MIT, Zalando SE; see fashion_mini.NOTICE)."""
+    content = resources.files("vsam.lab.data").joinpath("fashion_mini.npz").read_bytes()
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        tensors = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+    return _dataset(
+        "fashion-mini",
+        tensors["train_images"],
+        tensors["train_labels"],
+        tensors["test_images"],
+        tensors["test_labels"],
+    )
+
+
+def find_fashion(root: Path) -> Path | None:
+    """The first folder, of `root/fashion-mnist` and Debian's, that exists."""
+    return next((folder for folder in (root / "fashion-mnist", _DEBIAN_FOLDER) if folder.is_dir()), None)
+
+
+def load_fashion(root: Path, fashion: Fashion = FASHION) -> Dataset:
+    """Read the full Fashion-MNIST (60,000 and 10,000 images), checked against the known checksums."""
+    folder = find_fashion(root)
+    if folder is None:
+        raise DataError(f"Fashion-MNIST is not in {root / 'fashion-mnist'}. {HOW_TO_GET}")
+    train_images, train_labels, test_images, test_labels = (_read_idx(folder, file) for file in fashion.files)
+    return _dataset("fashion-mnist", train_images, train_labels, test_images, test_labels)
+
+
+def _dataset(
+    name: str,
+    train_images: torch.Tensor,
+    train_labels: torch.Tensor,
+    test_images: torch.Tensor,
+    test_labels: torch.Tensor,
+) -> Dataset:
+    train_images, test_images = train_images.unsqueeze(1), test_images.unsqueeze(1)
+    mean, std = channel_statistics(train_images)
+    return Dataset(name, train_images, train_labels.long(), test_images, test_labels.long(), CLASS_NAMES, mean, std)
+
+
+def _read_idx(folder: Path, file: KnownFile) -> torch.Tensor:
+    """The bytes of an idx file: two zeros, the type, the number of dimensions, the dimensions, the values."""
+    content = _unzip(folder, file)
+    if content[:3] != bytes([0, 0, _IDX_BYTES]):
+        raise DataError(f"{folder / file.name}.gz is not an idx file of bytes. {HOW_TO_GET}")
+    dimensions = content[3]
+    shape = np.frombuffer(content, dtype=">u4", count=dimensions, offset=4).tolist()
+    values = np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * dimensions)
+    return torch.from_numpy(values.reshape(shape).copy())
+
+
+def _unzip(folder: Path, file: KnownFile) -> bytes:
+    path = folder / f"{file.name}.gz"
+    if not path.is_file():
+        raise DataError(f"{folder} is incomplete: {path.name} is missing. {HOW_TO_GET}")
+    try:
+        content = gzip.decompress(path.read_bytes())
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is damaged: {error}. {HOW_TO_GET}") from error
+    check_content(path, content, file, HOW_TO_GET)
+    return content

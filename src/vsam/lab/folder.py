@@ -1,0 +1,135 @@
+"""The folder of a run: its settings, its metrics, and the lock that keeps a second process out."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from vsam.lab.errors import RunError, UserError
+from vsam.lab.files import make_folder, write_atomically
+from vsam.lab.recipe import Recipe
+
+__all__ = ["RunFolder", "read_lines"]
+
+
+class RunFolder:
+    """One run's files. Opening it takes a lock that the system releases even when the process is killed.
+
+    Args:
+        path: of the folder; it is created.
+        recipe: must be the one that the folder was begun with.
+    """
+
+    def __init__(self, path: Path, recipe: Recipe) -> None:
+        self.path = path
+        make_folder(path)
+        self._lock = FileLock(path / ".lock", timeout=0)
+        try:
+            self._lock.acquire()
+        except Timeout as error:
+            raise UserError(f"{path} is in use by another process. Wait for it, or choose another --out.") from error
+        except OSError as error:
+            raise UserError(f"{path} cannot be locked: {error.strerror}. Choose another folder with --out.") from error
+        try:
+            self._check_settings(recipe)
+        except BaseException:
+            self.close()
+            raise
+        self._waiting: dict[str, list[str]] = {}
+
+    @property
+    def checkpoint(self) -> Path:
+        """`checkpoint.pt`."""
+        return self.path / "checkpoint.pt"
+
+    def summary(self) -> dict[str, Any] | None:
+        """The summary of a finished run, or None."""
+        return read_summary(self.path)
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """Write the summary, which marks the run as finished."""
+        write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+    def add_line(self, name: str, line: dict[str, Any]) -> None:
+        """Keep a line for `name` until the next `flush`."""
+        self._waiting.setdefault(name, []).append(json.dumps(line) + "\n")
+
+    def flush(self) -> None:
+        """Append the kept lines to their files."""
+        for name, lines in self._waiting.items():
+            path = self.path / name
+            try:
+                with path.open("a", encoding="utf-8") as file:
+                    file.writelines(lines)
+            except OSError as error:
+                raise RunError(
+                    f"{path} could not be written: {error.strerror}. Make room and run the same command again: it "
+                    "goes on from the last checkpoint."
+                ) from error
+        self._waiting = {}
+
+    def rewind(self, step: int) -> None:
+        """Drop lines behind `step`, which a killed process may have written after its last checkpoint."""
+        self._waiting = {}
+        for name in ("metrics.jsonl", "steps.jsonl"):
+            path = self.path / name
+            if path.exists():
+                lines = [line for line in read_lines(path) if line["step"] <= step]
+                write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines))
+
+    def close(self) -> None:
+        """Release the folder."""
+        self._lock.release()
+
+    def _check_settings(self, recipe: Recipe) -> None:
+        path = self.path / "config.toml"
+        if not path.exists():
+            if self.checkpoint.exists() or (self.path / "summary.json").exists():
+                raise UserError(f"{self.path} holds a run without its config.toml. Choose another folder with --out.")
+            write_atomically(path, recipe.to_toml())
+            return
+        try:
+            begun = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise UserError(f"{path} cannot be read: {error}. Choose another folder with --out.") from error
+        wanted = tomllib.loads(recipe.to_toml())
+        if begun != wanted:
+            raise UserError(
+                f"{self.path} was begun with other settings ({_difference(begun, wanted)}). "
+                "Give those, delete the folder, or choose another with --out."
+            )
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a JSONL file; a last one that was cut off by a kill is left out."""
+    lines = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            lines.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return lines
+
+
+def read_summary(path: Path) -> dict[str, Any] | None:
+    """The summary in a run's folder, or None where there is no whole one."""
+    try:
+        summary: dict[str, Any] = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return summary
+
+
+def _difference(begun: dict[str, Any], wanted: dict[str, Any]) -> str:
+    old, new = _flat(begun), _flat(wanted)
+    keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
+    return ", ".join(f"{key} {old.get(key)!r} instead of {new.get(key)!r}" for key in keys)
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat

@@ -1,0 +1,136 @@
+"""The lab's models by name: `build("wrn28-10", num_classes=100)`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, TypedDict
+
+import torch
+from torch import nn
+
+from vsam.lab.models.mobilenet import MobileNet
+from vsam.lab.models.pyramidnet import PyramidNet
+from vsam.lab.models.resnet import ResNet18
+from vsam.lab.models.resnet_cifar import ResNetCIFAR
+from vsam.lab.models.wide_resnet import WideResNet
+
+__all__ = ["ModelRow", "build", "canonical", "describe", "names"]
+
+_STRUCTURES = {
+    "resnet18": "3×3 stem, 64-128-256-512 × 2 basic blocks, 1×1 convolution + BatchNorm shortcut",
+    "wrn28-10": "4 pre-activation blocks a stage, 160-320-640, 1×1 shortcut without BatchNorm",
+    "pyramidnet110": "alpha 270, 18 blocks a stage, 16 to 286 channels by 5 a block, zero-padded shortcut",
+    "mobilenet": "MobileNetV1, 13 depthwise separable blocks, 64 to 1024 channels, stride-1 stem",
+    "resnet8": "1 basic block a stage, 16-32-64, zero-padded shortcut",
+    "resnet20": "3 basic blocks a stage, 16-32-64, zero-padded shortcut",
+    "wrn16-2": "2 pre-activation blocks a stage, 32-64-128, 1×1 shortcut without BatchNorm",
+}
+
+
+class ModelRow(TypedDict):
+    """A line of `describe()`."""
+
+    name: str
+    parameters_10: int
+    parameters_100: int
+    structure: str
+
+
+class _Entry(NamedTuple):
+    name: str
+    make: Callable[[int, int], nn.Module]
+
+
+def build(name: str, num_classes: int = 10, in_channels: int = 3) -> nn.Module:
+    """Build a model by name, its weights drawn from torch's global generator.
+
+    Arguments:
+        name: one of `names()`, or by rule `resnetD` (D = 6n+2), `wrnD-K` (D = 6n+4), `pyramidnetD` or
+            `pyramidnetD-ALPHA` (D = 6n+2). Case, spaces, `-` and `_` do not matter: `WRN-28-10`, `wrn28_10`.
+        num_classes: number of classes, at least 1.
+        in_channels: channels of the images, at least 1. Their height and width are free.
+
+    Example:
+        >>> build("ResNet-18", num_classes=100)(torch.zeros(2, 3, 32, 32)).shape
+        torch.Size([2, 100])
+    """
+    if num_classes < 1:
+        raise ValueError(f"num_classes must be at least 1, got {num_classes}.")
+    if in_channels < 1:
+        raise ValueError(f"in_channels must be at least 1, got {in_channels}.")
+    return _find(name).make(num_classes, in_channels)
+
+
+def canonical(name: str) -> str:
+    """The one spelling of an accepted name: `canonical("WRN_28_10") == "wrn28-10"`."""
+    with torch.device("meta"):
+        build(name)
+    return _find(name).name
+
+
+def names() -> list[str]:
+    """The models that are listed; `build` also accepts other depths and widths by rule."""
+    return list(_STRUCTURES)
+
+
+def describe() -> list[ModelRow]:
+    """A row for every listed model; nothing is allocated and no random number is drawn."""
+    return [
+        ModelRow(
+            name=name,
+            parameters_10=_count_parameters(name, 10),
+            parameters_100=_count_parameters(name, 100),
+            structure=structure,
+        )
+        for name, structure in _STRUCTURES.items()
+    ]
+
+
+def _count_parameters(name: str, num_classes: int) -> int:
+    with torch.device("meta"):
+        model = build(name, num_classes)
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _find(name: str) -> _Entry:
+    match _split(name):
+        case "resnet", (18,):
+            return _Entry("resnet18", ResNet18)
+        case "resnet", ((50 | 152) as depth,):
+            raise ValueError(
+                f"resnet{depth} is ImageNet's network of bottleneck blocks, which is not built here. "
+                f"Take a CIFAR ResNet of nearby depth: resnet{depth - 6} or resnet{depth + 6}."
+            )
+        case "resnet", (depth,):
+            return _Entry(f"resnet{depth}", partial(ResNetCIFAR, depth))
+        case (("wrn" | "wideresnet"), (depth, width)):
+            return _Entry(f"wrn{depth}-{width}", partial(WideResNet, depth, width))
+        case "pyramidnet", ((depth,) | (depth, 270)):
+            return _Entry(f"pyramidnet{depth}", partial(PyramidNet, depth, 270))
+        case "pyramidnet", (depth, alpha):
+            return _Entry(f"pyramidnet{depth}-{alpha}", partial(PyramidNet, depth, alpha))
+        case ("mobilenet", ()) | ("mobilenetv", (1,)):
+            return _Entry("mobilenet", MobileNet)
+    raise ValueError(_unknown(name))
+
+
+def _split(name: str) -> tuple[str, tuple[int, ...]]:
+    """Family and numbers: `Wide_ResNet-28-10` gives `("wideresnet", (28, 10))`."""
+    spelled = re.sub(r"[-_\s]+", "-", name.strip().lower())
+    found = re.fullmatch(r"([a-z-]*[a-z])((?:-?[0-9]+)(?:-[0-9]+)*)?", spelled)
+    if found is None:
+        return "", ()
+    family, numbers = found.groups(default="")
+    return family.replace("-", ""), tuple(int(number) for number in re.findall(r"[0-9]+", numbers))
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name.strip().lower(), names())
+    advice = f" Did you mean {' or '.join(near)}?" if near else ""
+    return (
+        f"unknown model {name!r}.{advice} Models: {', '.join(names())}; by rule also resnetD with D = 6n+2, "
+        "wrnD-K with D = 6n+4, pyramidnetD-ALPHA with D = 6n+2."
+    )

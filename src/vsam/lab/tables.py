@@ -1,0 +1,94 @@
+"""The comparison's table: on the terminal, and as JSON, CSV, Markdown and LaTeX."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from vsam.lab.compare import Row
+
+__all__ = ["WRITERS", "to_csv", "to_json", "to_latex", "to_markdown", "to_terminal"]
+
+Spread = Mapping[str, tuple[float, float]]
+
+_HEADINGS = ("method", "accuracy %", "best %", "2nd gradients", "AIS", "of SAM", "of SGD", "ideal of SAM")
+
+
+def to_terminal(rows: Sequence[Row], spread: Spread) -> Table:
+    """The table for a terminal."""
+    table = Table(title=_title(rows), title_justify="left")
+    for heading in _HEADINGS:
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for row in rows:
+        table.add_row(*_cells(row, spread, "±"))
+    return table
+
+
+def to_json(rows: Sequence[Row]) -> str:
+    """A list of objects, one a row."""
+    return json.dumps([row.to_dict() for row in rows], indent=2) + "\n"
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """All numbers in full, one line a row."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, fieldnames=list(rows[0].to_dict()), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row.to_dict() for row in rows)
+    return buffer.getvalue()
+
+
+def to_markdown(rows: Sequence[Row]) -> str:
+    """A table for a README."""
+    lines = [_HEADINGS, ("---", *("---:" for _ in _HEADINGS[1:])), *(_cells(row, {}, "±") for row in rows)]
+    return f"{_title(rows)}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def to_latex(rows: Sequence[Row]) -> str:
+    """A booktabs table for a paper."""
+    lines = [_HEADINGS, *(_cells(row, {}, r"$\pm$") for row in rows)]
+    first, *rest = [" & ".join(cell.replace("%", r"\%") for cell in line) + r" \\" for line in lines]
+    body = "\n".join([r"\toprule", first, r"\midrule", *rest, r"\bottomrule"])
+    return f"% {_title(rows)}\n\\begin{{tabular}}{{l{'r' * (len(_HEADINGS) - 1)}}}\n{body}\n\\end{{tabular}}\n"
+
+
+WRITERS: dict[str, Callable[[Sequence[Row]], str]] = {
+    "json": to_json,
+    "csv": to_csv,
+    "markdown": to_markdown,
+    "latex": to_latex,
+}
+
+
+def _title(rows: Sequence[Row]) -> str:
+    seeds = sorted({row.seeds for row in rows})
+    counts = " or ".join(str(count) for count in seeds)
+    return f"{rows[0].model} on {rows[0].data}, {rows[0].steps:,} steps, {counts} seed{'s' if seeds != [1] else ''}"
+
+
+def _cells(row: Row, spread: Spread, sign: str) -> tuple[str, ...]:
+    return (
+        row.method,
+        _with_deviation(row.accuracy, row.accuracy_std, row.seeds, sign),
+        _with_deviation(row.best, row.best_std, row.seeds, sign),
+        f"{row.samples:,.0f}",
+        f"{row.ais:,.0f}",
+        _ratio(row.ais_ratio_to_sam),
+        _ratio(row.speed_to_sgd) + _range(spread.get(row.method)),
+        f"{row.ideal_ratio:.2f}",
+    )
+
+
+def _with_deviation(mean: float, deviation: float, seeds: int, sign: str) -> str:
+    return f"{mean:.2f} {sign} {deviation:.2f}" if seeds > 1 else f"{mean:.2f}"
+
+
+def _ratio(value: Any) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _range(quartiles: tuple[float, float] | None) -> str:
+    return "" if quartiles is None else f" ({quartiles[0]:.2f}–{quartiles[1]:.2f})"

@@ -1,0 +1,240 @@
+"""The named methods: each only chooses parts."""
+
+from typing import Any, Literal
+
+from torch import nn
+from torch.optim import Optimizer
+
+from vsam.between import Decayed, Orthogonal
+from vsam.errors import check_fraction
+from vsam.optimizer import SharpnessAware
+from vsam.published import describe
+from vsam.selection import Losses, Selection
+from vsam.when import Always, Every, GradientThreshold, ReleasedVariation, Variation
+from vsam.where import AdaptiveNorm, GlobalNorm, RandomSubset
+
+__all__ = ["AESAM", "ASAM", "ESAM", "SAM", "VSAM", "LookSAM"]
+
+
+class SAM(SharpnessAware):
+    """Sharpness-aware minimization, and SAM-k with `every=k`.
+
+    Args:
+        base: a constructed optimizer.
+        model: the network, for its BatchNorm statistics.
+        rho: ρ ≥ 0, the radius.
+        every: k, the steps from one sample to the next.
+
+    Cost: 1 + 1/k passes a step.
+
+    Example:
+        >>> base = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> optimizer = SAM(base, model=model, rho=0.05)
+
+    Reference: Foret et al., Sharpness-Aware Minimization for Efficiently Improving Generalization, ICLR 2021.
+    """
+
+    def __init__(self, base: Optimizer, *, model: nn.Module | None = None, rho: float = 0.05, every: int = 1) -> None:
+        when = Every(every)
+        super().__init__(base, model=model, when=Always() if when.k == 1 else when, where=GlobalNorm(rho))
+
+
+class ASAM(SharpnessAware):
+    """Adaptive SAM: the radius is measured in units of the weights.
+
+    Args:
+        base: a constructed optimizer.
+        model: the network, for its BatchNorm statistics.
+        rho: ρ ≥ 0, about ten times SAM's.
+        eta: η ≥ 0, keeps weights near zero movable.
+
+    Cost: two passes a step.
+
+    Reference: Kwon et al., ASAM: Adaptive Sharpness-Aware Minimization for Scale-Invariant Learning of Deep Neural
+    Networks, ICML 2021.
+    """
+
+    def __init__(self, base: Optimizer, *, model: nn.Module | None = None, rho: float = 0.5, eta: float = 0.01) -> None:
+        super().__init__(base, model=model, where=AdaptiveNorm(rho, eta))
+
+
+class LookSAM(SharpnessAware):
+    """Sample every k-th step and reuse the orthogonal part of that gradient in between.
+
+    Args:
+        base: a constructed optimizer.
+        model: the network, for its BatchNorm statistics.
+        rho: ρ ≥ 0, the radius.
+        every: k, the steps from one sample to the next.
+        scale: λ ≥ 0, the weight of the reused part.
+
+    Cost: 1 + 1/k passes a step, one parameter-sized buffer.
+
+    Reference: Liu et al., Towards Efficient and Scalable Sharpness-Aware Minimization, CVPR 2022.
+    """
+
+    def __init__(
+        self,
+        base: Optimizer,
+        *,
+        model: nn.Module | None = None,
+        rho: float = 0.05,
+        every: int = 5,
+        scale: float = 0.1,
+    ) -> None:
+        super().__init__(base, model=model, when=Every(every), where=GlobalNorm(rho), between=Orthogonal(scale))
+
+
+class AESAM(SharpnessAware):
+    """Sample where the squared gradient norm is large against its running mean.
+
+    Args:
+        base: a constructed optimizer.
+        model: the network, for its BatchNorm statistics.
+        rho: ρ ≥ 0, the radius.
+        total_steps: T, the length of the run.
+        delta: δ in [0, 1), how slowly mean and variance move.
+        low: the threshold in standard deviations at the end of the run.
+        high: the threshold at its beginning.
+
+    Cost: about 1.5 passes a step, and a wait for the gradient's norm at every step.
+
+    Reference: Jiang et al., An Adaptive Policy to Employ Sharpness-Aware Minimization, ICLR 2023.
+    """
+
+    def __init__(
+        self,
+        base: Optimizer,
+        *,
+        total_steps: int,
+        model: nn.Module | None = None,
+        rho: float = 0.05,
+        delta: float = 0.9,
+        low: float = -1.0,
+        high: float = 1.0,
+    ) -> None:
+        super().__init__(
+            base, model=model, when=GradientThreshold(total_steps, delta, low, high), where=GlobalNorm(rho)
+        )
+
+
+class ESAM(SharpnessAware):
+    """Efficient SAM: perturb a random part of the tensors, take the second gradient on the samples that became worse.
+
+    Args:
+        base: a constructed optimizer.
+        model: the network, for its BatchNorm statistics.
+        rho: ρ ≥ 0, the radius.
+        beta: β in (0, 1], the share of tensors that are perturbed (SWP); 1 leaves that out.
+        gamma: γ in (0, 1], the share of samples in the second gradient (SDS); 1 leaves that out.
+        seed: of the private generator that draws the tensors.
+
+    Reduces to: `SAM` with β = γ = 1.
+    Cost: two passes a step, the second on a share γ of the batch, and a forward pass for choosing it. Dropout masks and
+    batch statistics of the subset are not those of the batch.
+
+    Example:
+        >>> def losses(keep=None):
+        ...     x, y = (inputs, targets) if keep is None else (inputs[keep], targets[keep])
+        ...     return torch.nn.functional.cross_entropy(model(x), y, reduction="none")
+        >>> loss = optimizer.step(losses)
+
+    Reference: Du et al., Efficient Sharpness-aware Minimization for Improved Training of Neural Networks, ICLR 2022.
+    """
+
+    _settings = ("gamma",)
+
+    def __init__(
+        self,
+        base: Optimizer,
+        *,
+        model: nn.Module | None = None,
+        rho: float = 0.05,
+        beta: float = 0.6,
+        gamma: float = 0.5,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(base, model=model, where=RandomSubset(rho, beta, seed))
+        self.gamma = check_fraction("gamma", gamma, zero=False)
+
+    def step(self, losses: Losses | None = None) -> Any:  # type: ignore[override]
+        """Take one step; returns the mean loss of the first pass.
+
+        Args:
+            losses: `losses(keep=None)` returns the vector of per-sample losses of the batch, or of the indices `keep`,
+                and does not call `backward`. It is called three times: with gradient, without, and on the subset.
+        """
+        if losses is None:
+            raise RuntimeError(
+                "ESAM needs per-sample losses: give step() a function losses(keep=None) that returns the vector of "
+                "losses of the batch, or of the indices keep, and does not call backward."
+            )
+        if not callable(losses):
+            raise ValueError(f"losses must be a function, got {type(losses).__name__}: see the example of vsam.ESAM.")
+        is_moving = any(group["rho"] > 0 for group in self.param_groups)
+        # With rho = 0 no sample becomes worse than another, so all are kept, as by the base optimizer.
+        return super().step(Selection(losses, self.gamma if is_moving else 1.0, self._backward))
+
+    def perturb(self) -> bool:
+        """Refused: choosing samples needs their losses, which only `step(losses)` gets."""
+        raise RuntimeError("ESAM chooses samples by their losses, so it has no perturb(): call step(losses).")
+
+    def describe(self) -> str:
+        """In plain words: what this method does, what it costs, and where it was published."""
+        return describe(self.when, self.where, self.between, self.gamma)
+
+
+class VSAM(SharpnessAware):
+    """Variation-based SAM: sample more often while the PSF varies more, reuse it with decay in between.
+
+    Args:
+        base: a constructed optimizer.
+        model: the network, for its BatchNorm statistics and the order of its layers.
+        rho: ρ ≥ 0, the radius.
+        alpha: α ≥ 0, how strongly the sampling rate follows the variation; it has to fit the length of the run.
+        gamma: γ in [0, 1], how much of the PSF is left after each step; 0 is the ablation vSAM-A.
+        window: N, the steps from one update of the rate to the next.
+        slices: M, into which the sorted norms are cut.
+        start: the first steps, all sampled.
+        initial: s₁, samples per window after the start.
+        minimum: lower bound of s.
+        max_rate: no window holds a larger share of samples.
+        watch: how many of the last parameter tensors the law looks at; None for all.
+        seed: of the private generator that draws.
+        variant: "paper" for what the paper prints, "released" for what the authors' program does.
+
+    Cost: 1 + rate passes a step, one parameter-sized buffer.
+
+    Example:
+        >>> base = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
+        >>> optimizer = VSAM(base, model=model, rho=0.05, alpha=0.1, gamma=0.7, start=1173)
+
+    Reference: Deng et al., Effective Gradient Sample Size via Variation Estimation for Accelerating Sharpness aware
+    Minimization, 2024.
+    """
+
+    def __init__(
+        self,
+        base: Optimizer,
+        *,
+        model: nn.Module | None = None,
+        rho: float = 0.05,
+        alpha: float = 0.1,
+        gamma: float = 0.7,
+        window: int = 50,
+        slices: int = 5,
+        start: int = 100,
+        initial: float = 1,
+        minimum: float = 1,
+        max_rate: float = 0.8,
+        watch: int | None = 10,
+        seed: int = 0,
+        variant: Literal["paper", "released"] = "paper",
+    ) -> None:
+        if variant not in ("paper", "released"):
+            raise ValueError(f"variant must be 'paper' or 'released', got {variant!r}.")
+        law = Variation if variant == "paper" else ReleasedVariation
+        when = law(alpha, window, slices, start, initial, minimum, max_rate, watch, seed)
+        # Released: the PSF is dropped once its weight has fallen to γ⁶; the paper sets no limit.
+        floor = 0.0 if variant == "paper" else check_fraction("gamma", gamma) ** 6
+        super().__init__(base, model=model, when=when, where=GlobalNorm(rho), between=Decayed(gamma, floor))

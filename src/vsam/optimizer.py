@@ -1,0 +1,438 @@
+"""The one class that runs every method: when × where × between around a base optimizer."""
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from vsam import tensors
+from vsam.between import Plain
+from vsam.errors import CLOSURE_EXAMPLE, check_base, check_model, check_not_negative, check_part, check_state
+from vsam.finiteness import Outcomes, step_fused, takes_found_inf
+from vsam.parts import Between, DecidesAfter, DecidesBefore, When, Where
+from vsam.published import describe
+from vsam.records import StepRecord
+from vsam.second_pass import ForwardNote, Generators, Statistics, tracking_layers
+from vsam.step import Step
+from vsam.when import Always
+from vsam.where import GlobalNorm
+
+__all__ = ["SharpnessAware"]
+
+Closure = Callable[[], Any]
+Listener = Callable[[StepRecord], object]
+
+
+class SharpnessAware(Optimizer):
+    """Run a base optimizer on sharpness-aware gradients.
+
+    At a sampled step the gradient is taken a second time at `w + e`, the weights are put back bit for bit, and the base
+    optimizer gets the second gradient; at the others it gets what `between` makes of the first.
+
+    Args:
+        base: a constructed optimizer. Its `param_groups` and `state` are shared, so schedulers and hooks just work.
+        model: the network, so that BatchNorm statistics ignore the second pass, and loops without a closure
+            repeat the same dropout masks.
+        when: decides which steps are sampled. Default: all of them.
+        where: decides at which point. Default: `GlobalNorm(0.05)`.
+        between: decides what happens at the other steps. Default: the plain gradient.
+
+    Groups may set `rho` (changeable while training) and `perturb=False` (left out of the perturbation and its norm).
+    Each optimizer works on its own copy of the parts.
+
+    Cost: 1 + sampled passes. A transient copy of the weights at a sample; one parameter-sized buffer where `between`
+    keeps a memory.
+
+    Example:
+        >>> model = nn.Linear(2, 1)
+        >>> base = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> optimizer = SharpnessAware(base, model=model, when=Always(), where=GlobalNorm(0.05), between=Plain())
+    """
+
+    # Makes torch's own GradScaler hand its closure to `step`, which can say what to do instead of failing an assertion.
+    _step_supports_amp_scaling = True
+
+    _settings: tuple[str, ...] = ()
+    """Attributes of a derived class that copies and pickles must keep."""
+
+    _last: StepRecord | dict[str, Any] | None
+
+    def __init__(
+        self,
+        base: Optimizer,
+        *,
+        model: nn.Module | None = None,
+        when: When | None = None,
+        where: Where | None = None,
+        between: Between | None = None,
+    ) -> None:
+        if isinstance(base, SharpnessAware):
+            raise ValueError(f"base must be an ordinary optimizer, got {type(base).__name__}: methods do not nest.")
+        check_base(base)
+        check_model(model, base)
+        self.base, self.model = base, model
+        for slot, part in (("when", when), ("where", where), ("between", between)):
+            check_part(slot, part)
+        self.when: When = Always() if when is None else copy.deepcopy(when)
+        self.where: Where = GlobalNorm() if where is None else copy.deepcopy(where)
+        self.between: Between = Plain() if between is None else copy.deepcopy(between)
+        self._note = ForwardNote()
+        self._memory: dict[Tensor, Tensor] = {}
+        self._num_steps = self._num_samples = 0
+        self._outcomes = Outcomes()
+        self.__setstate__({})
+        self._complete_groups()
+        if model is not None:
+            model.register_forward_pre_hook(self._note)
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        """The base optimizer's own groups."""
+        return self.base.param_groups
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        """The base optimizer's own state."""
+        return self.base.state
+
+    @property
+    def defaults(self) -> dict[str, Any]:  # type: ignore[override]
+        """The base optimizer's own defaults."""
+        return self.base.defaults
+
+    @property
+    def num_samples(self) -> int:
+        """How many second gradients have been taken."""
+        return self._num_samples
+
+    @property
+    def num_skipped(self) -> int:
+        """How many steps were skipped because a gradient was not finite."""
+        return self._outcomes.num_skipped
+
+    @property
+    def last(self) -> StepRecord | None:
+        """The record of the latest step; its numbers are fetched from the device when it is looked at."""
+        if isinstance(self._last, dict):
+            loss = self._last.pop("loss")
+            fetched: dict[str, Any] = {k: v.item() if isinstance(v, Tensor) else v for k, v in self._last.items()}
+            self._last = StepRecord(loss=loss, age=self._outcomes.age, **fetched)
+        return self._last
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with the record of every step from now on; returns a function that ends it."""
+        key = object()
+        self._listeners[key] = listener
+        return lambda: self._listeners.pop(key, None) and None
+
+    def describe(self) -> str:
+        """In plain words: what this mixture does, what it costs, and whether it was ever published."""
+        return describe(self.when, self.where, self.between)
+
+    def __repr__(self) -> str:
+        parts = "".join(f"  {name}={getattr(self, name)!r},\n" for name in ("when", "where", "between"))
+        return f"{type(self).__name__}(\n{parts}  base={self.base!r}\n)"
+
+    @torch.no_grad()
+    def step(self, closure: Closure | None = None) -> Any:
+        """Take one step; returns the loss of the first pass.
+
+        Args:
+            closure: computes the loss at the current weights, calls `backward` and returns the loss. It is called
+                once, or twice at a sampled step. Leave it out after `perturb()`.
+        """
+        self._refuse_foreign_scaler()
+        if closure is None:
+            return self._step_without_closure()
+        if not callable(closure):
+            raise ValueError(f"closure must be a function, got {type(closure).__name__}. Write:{CLOSURE_EXAMPLE}")
+        self._give_up()
+        generators, statistics = Generators(self._devices()), Statistics(tracking_layers(self.model))
+        self._is_running = True
+        try:
+            wants_sample = self._decide()
+            for parameter in self._parameters():
+                parameter.grad = None
+            with torch.enable_grad():
+                loss = closure()
+            step = self._begin(wants_sample, generators)
+            if step.was_sampled:
+                with torch.enable_grad():
+                    closure()
+            self._end(step)
+        except BaseException:
+            self._give_up()
+            generators.restore()
+            statistics.restore()
+            raise
+        finally:
+            self._is_running = False
+        self._apply(step, loss)
+        return loss
+
+    @torch.no_grad()
+    def perturb(self) -> bool:
+        """After the first backward pass, in a loop without a closure: move to where a second one is due.
+
+        Returns whether it is: then run forward and backward again on the same batch. Call `step()` in either case.
+        """
+        self._give_up()
+        try:
+            return self._begin(self._decide(), self._note.generators).was_sampled
+        except BaseException:
+            self._give_up()
+            raise
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients; between `perturb()` and `step()`, first put the weights back."""
+        if not self._is_running:
+            self._give_up()
+        self._note.doubt()
+        self.base.zero_grad(set_to_none)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group to the base optimizer; it gets the method's `rho` unless it names its own."""
+        check_not_negative("rho", param_group.get("rho", self.where.rho))
+        self.base.add_param_group(param_group)
+        self._complete_groups()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The base optimizer's state and one more entry, `"sharpness"`; loads with `weights_only=True`."""
+        if not self._is_running:
+            self._give_up()
+        for prepare in self._optimizer_state_dict_pre_hooks.values():
+            prepare(self)
+        sharpness = {
+            "parts": [type(part).__name__ for part in self._parts()],
+            "states": [part.state_dict() for part in self._parts()],
+            "memory": {i: self._memory[p] for i, p in enumerate(self._parameters()) if p in self._memory},
+            "age": self._outcomes.age,
+            "num_steps": self._num_steps,
+            "num_samples": self._num_samples,
+            "num_skipped": self.num_skipped,
+        }
+        state_dict = {**self.base.state_dict(), "sharpness": sharpness}
+        for change in self._optimizer_state_dict_post_hooks.values():
+            changed = change(self, state_dict)
+            state_dict = state_dict if changed is None else changed
+        return state_dict
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue exactly where `state_dict` was taken; a state that does not fit changes nothing."""
+        self._give_up()
+        for change in self._optimizer_load_state_dict_pre_hooks.values():
+            changed = change(self, state_dict)
+            state_dict = state_dict if changed is None else changed
+        parameters, parts = list(self._parameters()), copy.deepcopy(self._parts())
+        sharpness = check_state(state_dict, parts, parameters)
+        self.base.load_state_dict({name: value for name, value in state_dict.items() if name != "sharpness"})
+        self._complete_groups()
+        self.when, self.where, self.between = parts
+        self._memory = {parameters[i]: value.to(parameters[i]) for i, value in sharpness["memory"].items()}
+        self._outcomes, self._last = Outcomes(sharpness["num_skipped"], sharpness["age"]), None
+        self._num_steps, self._num_samples = sharpness["num_steps"], sharpness["num_samples"]
+        for finish in self._optimizer_load_state_dict_post_hooks.values():
+            finish(self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._give_up()
+        names = ("base", "model", "when", "where", "between", *self._settings)
+        private = ("_note", "_memory", "_num_steps", "_num_samples", "_outcomes")
+        return {name: self.__dict__[name] for name in names + private}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # What belongs to this object and this moment only is neither copied nor saved.
+        self._listeners: dict[object, Listener] = {}
+        self._last = None
+        self._pending: Step | None = None
+        self._draws: list[tuple[Any, Any]] = []
+        self._is_running = self._has_stepped = False
+        self._overflow: Tensor | None = None
+        self._scaler: Any = None
+        super().__setstate__(state)  # gives torch's hooks, and no groups of our own
+
+    def _step_without_closure(self) -> None:
+        step = self._pending
+        if step is None:
+            raise RuntimeError(
+                f"step() has nothing to step on. Give it a closure, which it calls once or twice:{CLOSURE_EXAMPLE}\n"
+                "In a loop without a closure, call perturb() after backward() and before step()."
+            )
+        try:
+            self._end(step)
+        except BaseException:
+            self._give_up()
+            raise
+        self._apply(step, None)
+
+    def _decide(self) -> bool:
+        """Draw and decide, where that needs no gradient."""
+        self._draws = [(part.generator, part.generator.getstate()) for part in self._parts() if part.generator]
+        return isinstance(self.when, DecidesBefore) and self.when.wants_sample(self._num_steps + 1)
+
+    def _begin(self, wants_sample: bool, generators: Generators | None) -> Step:
+        """Take in the first gradient; if the step is to be sampled, move the weights."""
+        step = self._pending = Step(self._collect_some("Call backward() before perturb()"))
+        if isinstance(self.when, DecidesAfter):
+            wants_sample = self.when.wants_sample(self._num_steps + 1, float(step.grad_norm))
+        if wants_sample:
+            step.is_listened_to = bool(self._listeners)
+            step.watched = self._watched(step.parameters)
+            needs_all = self.between.keeps_memory or step.is_listened_to
+            kept = step.parameters if needs_all else step.watched
+            step.climb(self.where, self._rhos(), kept, self.model, generators)
+        return step
+
+    def _end(self, step: Step) -> None:
+        """Put the weights back and take in the second gradient."""
+        step.descend()
+        if step.was_sampled:
+            step.sharpen(self._collect_some("Run forward and backward again after perturb() returned True"))
+
+    def _apply(self, step: Step, loss: Any) -> None:
+        """Hand the gradient to the base optimizer, unless it is not finite, and note what happened."""
+        self._note.forget()
+        self._pending, self._draws = None, []
+        is_finite = step.is_finite
+        is_deferred = self._may_defer(step)
+        was_skipped = not is_deferred and not bool(is_finite)
+        psf_norm = step.psf_norm() if step.was_sampled and not was_skipped else None
+        if not was_skipped:
+            if step.was_sampled:
+                self._take_sample(step, is_finite if is_deferred else None)
+            elif self._memory:
+                self._reuse(step)
+            if is_deferred:
+                step_fused(self.base, is_finite)
+            else:
+                self.base.step()
+                self._has_stepped = True
+        self._overflow = (~is_finite).to(torch.float32)
+        self._note_step(step, loss, ~is_finite if is_deferred else was_skipped, psf_norm)
+
+    def _take_sample(self, step: Step, is_finite: Tensor | None) -> None:
+        """Show `when` the norms and remember what `between` needs; `is_finite` is given if it is not known yet."""
+        if step.watched:
+            self.when.observe(step.sample())
+        if self.between.keeps_memory:
+            memory = [step.psf[parameter] for parameter in step.parameters]
+            self.between.remember(memory, step.gradients, step.grad_norm)
+            if is_finite is not None:
+                old = [self._memory.get(parameter) for parameter in step.parameters]
+                tensors.select_(is_finite, memory, old)
+            self._memory = step.psf
+
+    def _reuse(self, step: Step) -> None:
+        known = [parameter for parameter in step.parameters if parameter in self._memory]
+        gradients = [parameter.grad for parameter in known if parameter.grad is not None]
+        memory = [self._memory[parameter] for parameter in known]
+        age = self._outcomes.age
+        if age is not None:
+            self.between.reuse_(gradients, memory, age + 1, step.grad_norm)
+
+    def _may_defer(self, step: Step) -> bool:
+        """Whether a fused base can skip the step by itself, so that nobody has to wait for the device."""
+        return (
+            takes_found_inf(self.base)
+            and isinstance(self.when, DecidesBefore)
+            and not self._listeners
+            and self._has_stepped
+            and (not self.state or all(parameter in self.state for parameter in step.parameters))
+            and self._memory.keys() <= set(step.parameters)
+        )
+
+    def _note_step(self, step: Step, loss: Any, was_skipped: bool | Tensor, psf_norm: Tensor | None) -> None:
+        self._num_steps += 1
+        self._num_samples += step.was_sampled
+        self._outcomes.add(step.was_sampled, was_skipped)
+        needs_norm = step.was_sampled or bool(self._listeners) or isinstance(self.when, DecidesAfter)
+        rate = self.when.rate
+        self._last = {
+            "step": self._num_steps,
+            "sampled": step.was_sampled,
+            "skipped": was_skipped,
+            "loss": loss.detach() if isinstance(loss, Tensor) else loss,
+            "rate": self._num_samples / self._num_steps if rate is None else rate,
+            "grad_norm": step.grad_norm if needs_norm else None,
+            "psf_norm": psf_norm,
+            **self.when.details(),
+        }
+        self.when.advance(self._num_steps, step.was_sampled, was_skipped is True)
+        if self._listeners and (record := self.last) is not None:
+            for listener in list(self._listeners.values()):
+                listener(record)
+
+    def _collect_some(self, remedy: str) -> list[Tensor]:
+        """The parameters that have a gradient, which is unscaled where a scaler asked for it."""
+        parameters = [p for p in self._parameters() if p.grad is not None and p.requires_grad]
+        if not parameters:
+            raise RuntimeError(f"No parameter has a gradient. {remedy}, or in the closure:{CLOSURE_EXAMPLE}")
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            if gradient.layout is not torch.strided:
+                raise RuntimeError(
+                    f"{self._name(parameter)} has a sparse gradient, and the perturbation needs dense ones: "
+                    "make the layer with sparse=False."
+                )
+        if self._scaler is not None:
+            tensors.multiply_(gradients, self._scaler.inverse_scale())
+        return parameters
+
+    def _backward(self, loss: Tensor) -> None:
+        (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+
+    def _watched(self, parameters: list[Tensor]) -> list[Tensor]:
+        """The last tensors, in the model's order where it is known."""
+        watch = self.when.watch
+        if watch == 0:
+            return []
+        if self.model is not None:
+            places: dict[Tensor, int] = {p: i for i, p in enumerate(self.model.parameters())}
+            parameters = sorted(parameters, key=lambda parameter: places.get(parameter, -1))
+        return list(parameters) if watch is None else parameters[-watch:]
+
+    def _rhos(self) -> dict[Tensor, float]:
+        """The radius of each parameter that may be moved."""
+        self._complete_groups()
+        groups = [group for group in self.param_groups if group.get("perturb", True)]
+        return {parameter: group["rho"] for group in groups for parameter in group["params"]}
+
+    def _complete_groups(self) -> None:
+        for group in self.param_groups:
+            check_not_negative("rho", group.setdefault("rho", self.where.rho))
+
+    def _give_up(self) -> None:
+        """Put everything back as if the step under way had not begun."""
+        step, self._pending = self._pending, None
+        if step is not None:
+            step.descend()
+        for generator, state in self._draws:
+            generator.setstate(state)
+        self._draws = []
+
+    def _refuse_foreign_scaler(self) -> None:
+        if "found_inf" in self.__dict__:
+            del self.__dict__["found_inf"], self.__dict__["grad_scale"]
+            self._give_up()
+            raise RuntimeError(
+                "torch's GradScaler cannot run the second pass. Use vsam.amp.GradScaler, which is the same otherwise, "
+                "and call scaler.step(optimizer, closure) with scaler.scale(loss).backward() inside the closure."
+            )
+
+    def _parts(self) -> tuple[When, Where, Between]:
+        return self.when, self.where, self.between
+
+    def _parameters(self) -> Iterator[Tensor]:
+        return (parameter for group in self.param_groups for parameter in group["params"])
+
+    def _devices(self) -> set[torch.device]:
+        return {parameter.device for parameter in self._parameters()}
+
+    def _name(self, parameter: Tensor) -> str:
+        names = self.model.named_parameters() if self.model is not None else ()
+        known = next((name for name, candidate in names if candidate is parameter), None)
+        return known or f"A parameter of shape {tuple(parameter.shape)}"

@@ -1,0 +1,133 @@
+"""The three questions: when to sample, where to, and what to do in between.
+
+To write a part, derive from `DecidesBefore`, `DecidesAfter`, `Where` or `Between`, set the settings as attributes
+named like the constructor's arguments, and keep whatever changes while training in `state_dict()`.
+"""
+
+import inspect
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from vsam.records import Sample
+
+__all__ = [
+    "Between",
+    "DecidesAfter",
+    "DecidesBefore",
+    "Part",
+    "When",
+    "Where",
+    "generator_from",
+    "generator_state",
+]
+
+
+class Part(ABC):
+    """A named choice with settings, a state and a sentence that says what it does."""
+
+    generator: random.Random | None = None
+    """The part's own source of randomness, if it draws: the optimizer winds it back when a step fails."""
+
+    def settings(self) -> dict[str, Any]:
+        """The constructor's arguments by name."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def __repr__(self) -> str:
+        listed = ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
+        return f"{type(self).__name__}({listed})"
+
+    @abstractmethod
+    def describe(self) -> str:
+        """What this part does, as the end of a sentence."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What changes while training, in plain types."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from what `state_dict` returned."""
+
+
+class When(Part):
+    """Is the second gradient taken at this step?"""
+
+    watch: int | None = 0
+    """How many of the last tensors `observe` wants norms of: 0 for none, None for all."""
+
+    @property
+    @abstractmethod
+    def rate(self) -> float | None:
+        """The share of steps sampled under the rule in force; None leaves it to the running share."""
+
+    def observe(self, sample: Sample) -> None:
+        """Take in a sample. Reading its numbers here would make the device wait."""
+
+    def advance(self, step: int, was_sampled: bool, was_skipped: bool) -> None:
+        """Note that a step has ended. Apart from draws, nothing else may change the state."""
+
+    def details(self) -> dict[str, float | None]:
+        """More fields for the step's record."""
+        return {}
+
+
+class DecidesBefore(When):
+    """Decides before the first gradient, so a distributed run may leave out what it will not need."""
+
+    @abstractmethod
+    def wants_sample(self, step: int) -> bool:
+        """Whether to sample at this step, counted from 1."""
+
+
+class DecidesAfter(When):
+    """Decides on the first gradient's norm, which must be synchronised and is waited for at every step."""
+
+    @abstractmethod
+    def wants_sample(self, step: int, grad_norm: float) -> bool:
+        """Whether to sample at this step, given ‖g‖. Called again if the step failed: keep changes for `advance`."""
+
+
+class Where(Part):
+    """At which point is the second gradient taken?"""
+
+    rho: float
+
+    @abstractmethod
+    def to_offsets_(
+        self, gradients: list[Tensor], weights: Sequence[Tensor], rhos: Sequence[float], norms: Tensor
+    ) -> None:
+        """Turn gradients into offsets e in place; `rhos` and `norms` hold a radius and ‖g‖ for each tensor."""
+
+
+class Between(Part):
+    """What gradient is used, and what is remembered for the steps that are not sampled?"""
+
+    keeps_memory: bool = False
+    """Whether `remember` is called, which costs one parameter-sized buffer."""
+
+    def remember(self, psf: list[Tensor], sharp: list[Tensor], grad_norm: Tensor) -> None:
+        """Turn the PSF into the memory in place, given the sharp gradients and ‖g‖. Default: keep the PSF."""
+
+    @abstractmethod
+    def reuse_(self, gradients: list[Tensor], memory: list[Tensor], age: int, grad_norm: Tensor) -> None:
+        """Change the plain gradients in place by their memory; `age` is 1 right after a sample.
+
+        `grad_norm` is ‖g‖ over all parameters, also those that have no memory.
+        """
+
+
+def generator_state(generator: random.Random) -> list[Any]:
+    """A generator's state in plain types."""
+    version, words, gauss = generator.getstate()
+    return [version, list(words), gauss]
+
+
+def generator_from(state: list[Any]) -> random.Random:
+    """The generator that continues from `generator_state`."""
+    version, words, gauss = state
+    generator = random.Random()
+    generator.setstate((version, tuple(words), gauss))
+    return generator

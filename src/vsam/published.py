@@ -1,0 +1,61 @@
+"""Which mixtures of parts have a name and a paper."""
+
+from vsam.between import Decayed, Orthogonal, Plain
+from vsam.parts import Between, DecidesAfter, Part, When, Where
+from vsam.when import Always, Every, GradientThreshold, ReleasedVariation, Variation
+from vsam.where import AdaptiveNorm, GlobalNorm, RandomSubset
+
+__all__ = ["describe"]
+
+_VSAM = "Deng et al., 2024"
+_ESAM = "Du et al., ICLR 2022"
+_PUBLISHED: dict[tuple[type[Part], ...], tuple[str, str]] = {
+    (Always, GlobalNorm, Plain): ("SAM", "Foret et al., ICLR 2021"),
+    (Every, GlobalNorm, Plain): ("SAM-k", f"{_VSAM}, as a baseline"),
+    (Always, AdaptiveNorm, Plain): ("ASAM", "Kwon et al., ICML 2021"),
+    (Always, RandomSubset, Plain): ("the weight perturbation of ESAM", _ESAM),
+    (Every, GlobalNorm, Orthogonal): ("LookSAM", "Liu et al., CVPR 2022"),
+    (GradientThreshold, GlobalNorm, Plain): ("AE-SAM", "Jiang et al., ICLR 2023"),
+    (Variation, GlobalNorm, Decayed): ("vSAM", _VSAM),
+    (Variation, GlobalNorm, Plain): ("vSAM-A", f"{_VSAM}, as an ablation"),
+    (ReleasedVariation, GlobalNorm, Decayed): ("vSAM as the authors released it", _VSAM),
+    (ReleasedVariation, GlobalNorm, Plain): ("vSAM-A as the authors released it", _VSAM),
+}
+
+
+def describe(when: When, where: Where, between: Between, share: float = 1.0) -> str:
+    """In plain words: what the mixture does, what it costs, and whether it was ever published.
+
+    `share` is that of the samples on which the second gradient is taken.
+    """
+    kinds = _kinds(when, where, between)
+    name, reference = _PUBLISHED.get(kinds, ("", ""))
+    sentences = [f"{_capital(where.describe())}, it {when.describe()}."]
+    cost = "1 + sampled passes a step, a transient copy of the weights at a sample"
+    if share < 1:
+        sentences.append(f"That is the gradient of {share:.0%} of the samples, those whose loss rose most.")
+        cost += ", one more forward pass there"
+        name, reference = ("ESAM", _ESAM) if name in ("SAM", "the weight perturbation of ESAM") else ("", "")
+    sentences.append("There are no steps in between." if kinds[0] is Always else f"It {between.describe()}.")
+    if between.keeps_memory:
+        cost += ", one parameter-sized buffer"
+    if isinstance(when, DecidesAfter):
+        cost += ", a wait for the gradient's norm at every step"
+    origin = f"Published as {name} ({reference})." if name else "Never published in this mixture: experimental."
+    return " ".join([*sentences, f"Cost: {cost}.", origin])
+
+
+def _kinds(when: When, where: Where, between: Between) -> tuple[type[Part], ...]:
+    """The types of the parts, with settings that reduce one to a simpler one taken into account."""
+    asked: type[Part] = Always if isinstance(when, Every) and when.k == 1 else type(when)
+    place: type[Part] = GlobalNorm if isinstance(where, RandomSubset) and where.beta == 1 else type(where)
+    rest: type[Part] = type(between)
+    if asked is Always or (isinstance(between, Decayed | Orthogonal) and not between.keeps_memory):
+        rest = Plain  # where every step is sampled, nothing happens in between
+    elif isinstance(between, Decayed) and between.floor != (between.gamma**6 if asked is ReleasedVariation else 0):
+        rest = Part  # type: ignore[type-abstract] # another reuse than the one that was published
+    return asked, place, rest
+
+
+def _capital(sentence: str) -> str:
+    return sentence[0].upper() + sentence[1:]

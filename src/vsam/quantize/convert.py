@@ -1,0 +1,98 @@
+"""From a full-precision model to a quantization-aware one."""
+
+import copy
+from collections.abc import Collection
+from typing import Any
+
+from torch import nn
+
+from vsam.quantize.layers import QuantConv2d, QuantizedLayer, QuantLinear, check_bits
+
+__all__ = ["parameter_groups", "quantize"]
+
+_QUANTIZED: dict[type[nn.Module], type[QuantizedLayer]] = {nn.Conv2d: QuantConv2d, nn.Linear: QuantLinear}
+
+
+def quantize(
+    model: nn.Module,
+    weight_bits: int = 4,
+    activation_bits: int = 4,
+    first_last_bits: int = 8,
+    *,
+    signed_inputs: Collection[str] = (),
+) -> nn.Module:
+    """Return a copy of the model that trains with quantized weights and activations.
+
+    Every `Conv2d` and `Linear` becomes a `QuantConv2d` or `QuantLinear` under the same name, with the
+    parameters `weight_step` and `activation_step` beside its weight; subclasses of the two stay as they
+    are. First and last are meant in the order of registration. The input of the first layer is signed, that
+    of the others unsigned.
+
+    Cost: no passes more; the quantizers' elementwise work, and two numbers a layer.
+
+    Args:
+        model: the full-precision model, best a trained one; it is not changed.
+        weight_bits: 2 to 32.
+        activation_bits: 2 to 32, of the layers' inputs.
+        first_last_bits: 2 to 32, both kinds of bits of the first and the last layer.
+        signed_inputs: names of other layers whose inputs have negative values that matter.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3))
+        >>> quantize(model)[2]
+        QuantLinear(in_features=16, out_features=16, bias=True, weight_bits=4, activation_bits=4 (unsigned))
+
+    Reference: Esser, McKinstry, Bablani, Appuswamy, Modha, "Learned Step Size Quantization", ICLR 2020.
+    """
+    check_bits("weight_bits", weight_bits)
+    check_bits("activation_bits", activation_bits)
+    check_bits("first_last_bits", first_last_bits)
+    copied = copy.deepcopy(model)
+    if any(isinstance(module, QuantizedLayer) for module in copied.modules()):
+        raise ValueError("the model is quantized already: quantize its full-precision original.")
+    layers = {name: module for name, module in copied.named_modules() if type(module) in _QUANTIZED}
+    if not layers:
+        raise ValueError("the model has no Conv2d and no Linear: there is nothing to quantize.")
+    if unknown := set(signed_inputs) - set(layers):
+        raise ValueError(f"signed_inputs names {sorted(unknown)}, but the layers are {list(layers)}.")
+    first, last = next(iter(layers)), list(layers)[-1]
+    for name, layer in layers.items():
+        is_end = name in (first, last)
+        # In place, so that whoever holds the layer keeps it: shared layers, tied weights, hooks.
+        layer.__class__ = _QUANTIZED[type(layer)]
+        assert isinstance(layer, QuantizedLayer)
+        layer.start_quantizing(
+            first_last_bits if is_end else weight_bits,
+            first_last_bits if is_end else activation_bits,
+            signed_input=name == first or name in signed_inputs,
+        )
+    return copied
+
+
+def parameter_groups(
+    model: nn.Module, weight_decay: float = 1e-4, *, perturb_steps: bool = True
+) -> list[dict[str, Any]]:
+    """Return two groups for an optimizer: weights with weight decay, and step sizes without.
+
+    Args:
+        model: a model from `quantize`.
+        weight_decay: of the weights, biases and normalisation parameters; at least 0.
+        perturb_steps: whether a sharpness-aware optimizer perturbs the step sizes too (`group["perturb"]`).
+
+    Example:
+        >>> from torch.optim import SGD
+        >>> model = quantize(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)))
+        >>> base = SGD(parameter_groups(model), lr=0.01, momentum=0.9)
+    """
+    if not weight_decay >= 0:
+        raise ValueError(f"weight_decay must not be negative, got {weight_decay}.")
+    layers = [module for module in model.modules() if isinstance(module, QuantizedLayer)]
+    if not layers:
+        raise ValueError("the model has no quantized layers: call quantize() first.")
+    steps = [step for layer in layers for step in (layer.weight_step, layer.activation_step)]
+    step_ids = {id(step) for step in steps}
+    weights = [parameter for parameter in model.parameters() if id(parameter) not in step_ids]
+    return [
+        {"params": weights, "weight_decay": weight_decay},
+        {"params": steps, "weight_decay": 0.0, "perturb": perturb_steps},
+    ]

@@ -1,0 +1,168 @@
+"""Layers that compute with quantized weights and inputs, and learn the step sizes of both."""
+
+import logging
+import math
+from typing import Any
+
+import torch
+import torch.distributed
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vsam.quantize.lsq import lsq
+
+__all__ = ["QuantConv2d", "QuantLinear", "QuantizedLayer"]
+
+logger = logging.getLogger(__name__)
+
+
+class QuantizedLayer(nn.Module):
+    """What quantized layers share: two step sizes, the ranges of their integers, and the first batch.
+
+    Weights are signed, −2^(b−1) … 2^(b−1)−1; inputs unsigned, 0 … 2^b−1, as they are behind a ReLU, or
+    signed. A step size starts at `2 · mean|v| / √Qp`: the weights' at once, the input's on the first batch
+    in training mode (averaged over the processes of a distributed run), once: the buffer `initialised` is
+    saved with the rest. An evaluation before that is an error. The gradient of a step is scaled by
+    `1/√(numel · Qp)`, for inputs with the numel of one sample.
+
+    Args:
+        *args: as for the full-precision layer.
+        weight_bits: 2 to 32.
+        activation_bits: 2 to 32, of the layer's input.
+        signed_input: whether the input may be negative.
+        **kwargs: as for the full-precision layer.
+    """
+
+    weight: Tensor
+    _unbatched_dims: int
+    initialised: Tensor
+
+    def __init__(
+        self,
+        *args: Any,
+        weight_bits: int = 4,
+        activation_bits: int = 4,
+        signed_input: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.start_quantizing(weight_bits, activation_bits, signed_input)
+
+    @torch.no_grad()
+    def start_quantizing(self, weight_bits: int, activation_bits: int, signed_input: bool) -> None:
+        """Set the ranges, and add both step sizes."""
+        self.weight_bits = check_bits("weight_bits", weight_bits)
+        self.activation_bits = check_bits("activation_bits", activation_bits)
+        self.signed_input = signed_input
+        self.weight_step = nn.Parameter(_initial_step(_mean_size(self.weight), self.weight_range[1]))
+        self.activation_step = nn.Parameter(torch.ones_like(self.weight_step))
+        self.register_buffer("initialised", torch.zeros_like(self.weight_step, dtype=torch.bool))
+        self._is_initialised = False
+
+    @property
+    def weight_range(self) -> tuple[int, int]:
+        """The lowest and the highest integer of a weight."""
+        return _signed_range(self.weight_bits)
+
+    @property
+    def activation_range(self) -> tuple[int, int]:
+        """The lowest and the highest integer of an input."""
+        return _signed_range(self.activation_bits) if self.signed_input else (0, 2**self.activation_bits - 1)
+
+    def quantized_weight(self) -> Tensor:
+        """Return the weight as the layer uses it: integers times the step size."""
+        low, high = self.weight_range
+        return lsq(self.weight, self.weight_step, low, high, 1 / math.sqrt(self.weight.numel() * high))
+
+    def quantized_input(self, inputs: Tensor) -> Tensor:
+        """Return the input as the layer uses it; the first batch in training mode sets the step size."""
+        if not self._has_step() and not self._initialise(inputs):
+            return inputs
+        low, high = self.activation_range
+        return lsq(inputs, self.activation_step, low, high, 1 / math.sqrt(self._numel_of_one(inputs) * high))
+
+    def extra_repr(self) -> str:
+        """Return the settings as shown by `repr`."""
+        sign = "signed" if self.signed_input else "unsigned"
+        bits = f"weight_bits={self.weight_bits}, activation_bits={self.activation_bits} ({sign})"
+        return f"{super().extra_repr()}, {bits}"
+
+    def _numel_of_one(self, inputs: Tensor) -> int:
+        is_batch = inputs.dim() > self._unbatched_dims
+        return max(1, math.prod(inputs.shape[1:] if is_batch else inputs.shape))
+
+    def _has_step(self) -> bool:
+        # Asked of the buffer until it says yes, then never again: asking makes the device wait.
+        if not self._is_initialised:
+            self._is_initialised = bool(self.initialised)
+        return self._is_initialised
+
+    @torch.no_grad()
+    def _initialise(self, inputs: Tensor) -> bool:
+        """Set the input's step size from a batch, unless that is empty or not finite."""
+        if not self.training:
+            raise RuntimeError(
+                f"{self} has no step size for its input yet: the first batch in training mode sets it. "
+                "Train for a step, or load a trained state, before evaluating."
+            )
+        size = _mean_size(inputs)
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(size)
+            size /= torch.distributed.get_world_size()
+        if not bool(size.isfinite()):
+            return False
+        if not self.signed_input and bool((inputs < 0).any()):
+            logger.warning(
+                "%s: its input has negative values, which an unsigned quantizer sets to 0. "
+                "Name the layer in `signed_inputs` of quantize() if they matter.",
+                self,
+            )
+        self.activation_step.copy_(_initial_step(size, self.activation_range[1]))
+        self.initialised.fill_(True)
+        return True
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._is_initialised = False
+
+
+class QuantConv2d(QuantizedLayer, nn.Conv2d):
+    """A two-dimensional convolution, grouped and depthwise ones included, with quantized weight and input."""
+
+    _unbatched_dims = 3
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Convolve the quantized input with the quantized weight."""
+        convolved = self._conv_forward(self.quantized_input(input), self.quantized_weight(), self.bias)
+        assert isinstance(convolved, Tensor)
+        return convolved
+
+
+class QuantLinear(QuantizedLayer, nn.Linear):
+    """A linear layer with quantized weight and input."""
+
+    _unbatched_dims = 1
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Multiply the quantized input with the quantized weight."""
+        return F.linear(self.quantized_input(input), self.quantized_weight(), self.bias)
+
+
+def check_bits(name: str, bits: int) -> int:
+    """Return `bits` if they are an integer from 2 to 32."""
+    if isinstance(bits, bool) or not isinstance(bits, int) or not 2 <= bits <= 32:
+        raise ValueError(f"{name} must be an integer from 2 to 32, got {bits!r}: one bit has no positive level.")
+    return bits
+
+
+def _signed_range(bits: int) -> tuple[int, int]:
+    return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+
+
+def _mean_size(values: Tensor) -> Tensor:
+    return values.detach().to(torch.promote_types(values.dtype, torch.float32)).abs().mean()
+
+
+def _initial_step(mean_size: Tensor, high: int) -> Tensor:
+    """`2 · mean|v| / √Qp`; where all values are zero, a range of about −1 … 1."""
+    return torch.where(mean_size > 0, 2 * mean_size / math.sqrt(high), 1 / high)

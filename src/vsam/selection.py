@@ -1,0 +1,66 @@
+"""The second gradient on the samples that became worse, as ESAM's sharpness-sensitive data selection does."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from vsam.second_pass import Generators
+
+__all__ = ["Losses", "Selection"]
+
+
+class Losses(Protocol):
+    """The per-sample losses of the batch at the current weights, or of the samples `keep`; without `backward`."""
+
+    def __call__(self, keep: Tensor | None = None) -> Tensor:
+        """A vector with one loss a sample."""
+
+
+class Selection:
+    """A closure made of per-sample losses: all samples in the first pass, the worsened ones in the second.
+
+    `d = losses at w + e − losses at w`; the second gradient is that of the mean loss over the `max(1, int(γB))` samples
+    with the largest `d`, in the order of the batch.
+
+    Args:
+        losses: as `Losses` says.
+        gamma: γ in (0, 1], the share of samples kept. With 1 all are, and no loss needs to be compared.
+        backward: how a loss is differentiated.
+    """
+
+    def __init__(self, losses: Losses, gamma: float, backward: Callable[[Tensor], object]) -> None:
+        self._losses, self._gamma, self._backward = losses, gamma, backward
+        self._before: Tensor | None = None
+
+    def __call__(self) -> Tensor:
+        """Run one pass; the second call is the one at the perturbed weights."""
+        if self._before is None:
+            losses = _checked(self._losses())
+            self._before = losses.detach()
+        else:
+            losses = _checked(self._losses(self._kept(self._before)))
+        loss = losses.mean()
+        self._backward(loss)
+        return loss
+
+    @torch.no_grad()
+    def _kept(self, before: Tensor) -> Tensor:
+        count = max(1, int(self._gamma * len(before)))
+        if count == len(before):
+            return torch.arange(count, device=before.device)
+        generators = Generators({before.device})
+        increase = _checked(self._losses()) - before
+        generators.restore()
+        return increase.topk(count).indices.sort().values
+
+
+def _checked(losses: object) -> Tensor:
+    if not isinstance(losses, Tensor) or losses.ndim != 1 or len(losses) == 0:
+        got = f"a tensor of shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
+        raise ValueError(
+            f"losses must return a vector with one loss a sample, got {got}. "
+            "Use a criterion with reduction='none', and do not call backward."
+        )
+    return losses

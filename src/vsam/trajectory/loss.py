@@ -1,0 +1,82 @@
+"""The trajectory loss of SAF and MESA: the distance from an older prediction of the same samples."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+__all__ = ["TrajectoryLoss", "trajectory_loss"]
+
+
+def trajectory_loss(logits: Tensor, old: Tensor, temperature: float, known: Tensor | None = None) -> Tensor:
+    """Return `τ² · KL( softmax(old/τ) ‖ softmax(logits/τ) )`, meaned over the batch.
+
+    The gradient flows through `logits` only and is `τ · (softmax(logits/τ) − softmax(old/τ)) / batch`. It
+    is computed in float32 or wider, so that it is safe under autocast.
+
+    Args:
+        logits: predictions, samples × classes.
+        old: older predictions of the same samples.
+        temperature: τ > 0.
+        known: one boolean a sample; a sample that is not known adds nothing, and still counts in the mean.
+    """
+    if logits.dim() != 2 or old.shape != logits.shape:
+        raise ValueError(
+            "logits must be a matrix, samples × classes, of the same shape as the older ones, "
+            f"got {tuple(logits.shape)} and {tuple(old.shape)}."
+        )
+    dtype = torch.promote_types(logits.dtype, torch.float32)
+    log_new = F.log_softmax(logits.to(dtype) / temperature, dim=1)
+    log_old = F.log_softmax(old.detach().to(dtype) / temperature, dim=1)
+    divergence = (log_old.exp() * (log_old - log_new)).sum(dim=1)
+    if known is not None:
+        divergence = torch.where(known, divergence, 0.0)
+    return temperature**2 * divergence.mean()
+
+
+class TrajectoryLoss(nn.Module):
+    """What SAF and MESA share: the settings, the plain loss, and when the trajectory joins it.
+
+    The plain loss is `torch.nn.functional.cross_entropy` with its own form of label smoothing ε: `1 − ε +
+    ε/C` on the target and `ε/C` elsewhere. Up to and including `start_epoch`, and in `eval()`, the loss is
+    exactly that.
+
+    Args:
+        temperature: τ > 0.
+        weight: λ ≥ 0; 0 is plain training.
+        start_epoch: the last epoch of plain training, counted from 0; −1 for none.
+        label_smoothing: ε in [0, 1].
+    """
+
+    def __init__(self, temperature: float, weight: float, start_epoch: int, label_smoothing: float) -> None:
+        super().__init__()
+        if not (math.isfinite(temperature) and temperature > 0):
+            raise ValueError(f"temperature must be positive and finite, got {temperature}.")
+        if not (math.isfinite(weight) and weight >= 0):
+            raise ValueError(f"weight must not be negative and must be finite, got {weight}.")
+        if not isinstance(start_epoch, int) or start_epoch < -1:
+            raise ValueError(f"start_epoch must be an integer of at least -1 (no plain epoch), got {start_epoch!r}.")
+        if not 0 <= label_smoothing <= 1:
+            raise ValueError(f"label_smoothing must lie between 0 and 1, got {label_smoothing}.")
+        self.temperature = float(temperature)
+        self.weight = float(weight)
+        self.start_epoch = start_epoch
+        self.label_smoothing = float(label_smoothing)
+
+    def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the cross entropy with the label smoothing."""
+        return F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
+
+    def is_active(self, epoch: int) -> bool:
+        """Return whether the trajectory is a part of the loss in this epoch."""
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
+            raise ValueError(f"epoch must be an integer counted from 0, got {epoch!r}.")
+        return self.training and epoch > self.start_epoch
+
+    def extra_repr(self) -> str:
+        """Return the settings as shown by `repr`."""
+        return (
+            f"temperature={self.temperature}, weight={self.weight}, "
+            f"start_epoch={self.start_epoch}, label_smoothing={self.label_smoothing}"
+        )

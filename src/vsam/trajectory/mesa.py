@@ -1,0 +1,139 @@
+"""MESA: memory-efficient sharpness-aware training, the logits against those of an averaged teacher."""
+
+import copy
+from collections import OrderedDict
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from vsam.trajectory.loss import TrajectoryLoss, trajectory_loss
+
+__all__ = ["MESALoss"]
+
+
+class MESALoss(TrajectoryLoss):
+    """Cross entropy plus the distance from the prediction of an exponential moving average of the model.
+
+    `loss = CE + λ · τ² · KL( softmax(z_old/τ) ‖ softmax(z/τ) )`, the KL meaned over the batch, the gradient
+    through `z` only, active when `epoch > start_epoch`. `z_old` comes from the teacher: a deep copy of the
+    model without its hooks, in eval mode, without gradients, whose weights and floating-point buffers
+    follow `teacher ← decay · teacher + (1 − decay) · model`; other buffers are copied.
+
+    Call `update()` after every step of the optimizer, from the first one on. The model is referred to, not
+    owned: neither `parameters()` nor `state_dict()` of this module hold it, only the teacher. In `eval()`
+    the loss is plain.
+
+    Reduces to plain training with `weight=0`. Cost: one pass and, when active, one forward pass of the
+    teacher a step; one more copy of weights and buffers, whatever the size of the data.
+
+    Args:
+        model: the model that is trained, on its final device, unwrapped (of a distributed one, its `module`).
+        decay: in [0, 1).
+        temperature: τ > 0.
+        weight: λ ≥ 0.
+        start_epoch: the last epoch of plain training, counted from 0; −1 for none.
+        label_smoothing: in [0, 1], torch's form (`1 − ε + ε/C` on the target).
+
+    Example:
+        >>> model = nn.Linear(8, 3)
+        >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        >>> mesa = MESALoss(model)
+        >>> inputs, labels = torch.randn(4, 8), torch.tensor([0, 2, 1, 1])
+        >>> mesa(model(inputs), labels, inputs, epoch=6).backward()
+        >>> _ = optimizer.step()
+        >>> mesa.update()
+
+    Reference: Du, Zhou, Feng, Tan, Zhou, "Sharpness-Aware Training for Free", NeurIPS 2022.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        decay: float = 0.9995,
+        temperature: float = 5.0,
+        weight: float = 0.8,
+        start_epoch: int = 5,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(temperature, weight, start_epoch, label_smoothing)
+        if not 0 <= decay < 1:
+            raise ValueError(f"decay must be at least 0 and below 1, got {decay}: at 1 the teacher never moves.")
+        for name, parameter in model.named_parameters():
+            if parameter.dtype in (torch.float16, torch.bfloat16):
+                raise ValueError(
+                    f"the model's weights must be float32 or wider, got {parameter.dtype} in {name}: "
+                    "such a teacher cannot follow in steps of 1 - decay. Use autocast for mixed precision."
+                )
+        self.decay = float(decay)
+        self.teacher = _copy_without_hooks(model).eval().requires_grad_(False)
+        # A tuple, because a module as an attribute would be registered: trained and saved twice.
+        self._student = (model,)
+
+    def forward(self, logits: Tensor, labels: Tensor, inputs: Tensor, epoch: int) -> Tensor:
+        """Return the loss of one batch.
+
+        Args:
+            logits: the model's predictions on `inputs`, samples × classes.
+            labels: classes, or probabilities, as in `cross_entropy`.
+            inputs: what the model was given, for the teacher.
+            epoch: counted from 0.
+        """
+        is_active = self.is_active(epoch)
+        loss = self.plain(logits, labels)
+        if not is_active:
+            return loss
+        with torch.no_grad():
+            old = self.teacher(inputs)
+        if not isinstance(old, Tensor):
+            raise ValueError(f"the model must return its logits as a tensor, got {type(old).__name__}.")
+        return loss + self.weight * trajectory_loss(logits, old, self.temperature)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Let the teacher follow the model: once after each step of the optimizer."""
+        (student,) = self._student
+        for average, latest in _pairs(self.teacher, student):
+            if average.is_floating_point() or average.is_complex():
+                average.lerp_(latest, 1 - self.decay)
+            else:
+                average.copy_(latest)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of the loss; the teacher stays in eval mode."""
+        super().train(mode)
+        self.teacher.eval()
+        return self
+
+    def extra_repr(self) -> str:
+        """Return the settings as shown by `repr`."""
+        return f"decay={self.decay}, {super().extra_repr()}"
+
+
+def _pairs(teacher: nn.Module, student: nn.Module) -> list[tuple[Tensor, Tensor]]:
+    """The tensors of both models, side by side."""
+    followers = [*teacher.parameters(), *teacher.buffers()]
+    leaders = [*student.parameters(), *student.buffers()]
+    if len(followers) != len(leaders):
+        raise RuntimeError(
+            f"the model has {len(leaders)} parameters and buffers, its teacher {len(followers)}: "
+            "the model was changed after MESALoss was built. Build it after the last change."
+        )
+    return list(zip(followers, leaders, strict=True))
+
+
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
+)
+
+
+def _copy_without_hooks(model: nn.Module) -> nn.Module:
+    """A deep copy that never looks at the hooks: an optimizer that they refer to is not to be copied."""
+    memo: dict[int, Any] = {id(getattr(module, name)): OrderedDict() for module in model.modules() for name in _HOOKS}
+    return copy.deepcopy(model, memo)

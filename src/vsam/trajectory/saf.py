@@ -1,0 +1,121 @@
+"""SAF: sharpness-aware training for free, a sample's logits against its own of some epochs ago."""
+
+import torch
+from torch import Tensor
+
+from vsam.trajectory.loss import TrajectoryLoss, trajectory_loss
+from vsam.trajectory.memory import LogitMemory
+
+__all__ = ["SAFLoss"]
+
+
+class SAFLoss(TrajectoryLoss):
+    """Cross entropy plus the distance from this sample's own prediction `lag` epochs ago.
+
+    `loss = CE + λ · τ² · KL( softmax(z_old/τ) ‖ softmax(z/τ) )`, the KL meaned over the batch, the gradient
+    through `z` only, active when `epoch > start_epoch`. A sample without logits of exactly `epoch − lag`
+    adds nothing.
+
+    Recording is idempotent: in training mode, with gradients enabled, the first call for a sample in an
+    epoch is remembered and later ones are not. So under a closure that an optimizer calls twice the memory
+    comes from the clean first pass, and a repeated or resumed epoch keeps what it has. In `eval()` nothing
+    is recorded, indices are not looked at, and the loss is plain.
+
+    Reduces to plain training with `weight=0`. Cost: one pass a step; samples × (lag + 1) × (classes + 1) ×
+    4 bytes, announced through `logging` and refused where they do not fit. The memory may stay on the CPU
+    while the model is elsewhere. In a distributed run each process remembers only what it saw itself: give
+    each sample to the same process in every epoch.
+
+    Args:
+        num_samples: samples of the training set; indices run from 0 to `num_samples − 1`.
+        num_classes: logits of a sample, at least 2.
+        lag: E, how many epochs to look back, at least 1.
+        temperature: τ > 0.
+        weight: λ ≥ 0.
+        start_epoch: the last epoch of plain training, counted from 0; −1 for none.
+        label_smoothing: in [0, 1], torch's form (`1 − ε + ε/C` on the target).
+
+    Example:
+        >>> saf = SAFLoss(num_samples=50_000, num_classes=10)
+        >>> saf.memory_bytes
+        8800000
+        >>> logits = torch.randn(4, 10, requires_grad=True)
+        >>> loss = saf(logits, torch.tensor([3, 1, 4, 1]), indices=torch.tensor([7, 0, 49_999, 12]), epoch=0)
+        >>> loss.backward()
+
+    Reference: Du, Zhou, Feng, Tan, Zhou, "Sharpness-Aware Training for Free", NeurIPS 2022.
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        num_classes: int,
+        lag: int = 3,
+        temperature: float = 5.0,
+        weight: float = 0.3,
+        start_epoch: int = 5,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(temperature, weight, start_epoch, label_smoothing)
+        self.memory = LogitMemory(num_samples, num_classes, lag)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The size of the memory of logits in bytes."""
+        return self.memory.memory_bytes
+
+    def forward(self, logits: Tensor, labels: Tensor, indices: Tensor | None, epoch: int) -> Tensor:
+        """Return the loss of one batch and remember its logits.
+
+        Args:
+            logits: predictions, samples × classes.
+            labels: classes, or probabilities, as in `cross_entropy`.
+            indices: the samples' positions in the training set, an integer vector. One on the CPU is checked
+                without a synchronisation with the device. A sample may occur twice.
+            epoch: counted from 0.
+        """
+        is_active = self.is_active(epoch)
+        loss = self.plain(logits, labels)
+        if not self.training:
+            return loss
+        self._check_logits(logits)
+        indices = self._checked_indices(indices, len(logits))
+        if is_active:
+            old, known = self.memory.recall(indices, epoch)
+            device = logits.device
+            distance = trajectory_loss(logits, old.to(device), self.temperature, known.to(device))
+            loss = loss + self.weight * distance
+        if torch.is_grad_enabled():
+            self.memory.record(logits, indices, epoch)
+        return loss
+
+    def _check_logits(self, logits: Tensor) -> None:
+        num_classes = self.memory.logits.shape[2]
+        if logits.dim() != 2 or logits.shape[1] != num_classes:
+            raise ValueError(
+                f"logits must be a matrix, samples × {num_classes} classes as given to SAFLoss, "
+                f"got shape {tuple(logits.shape)}."
+            )
+
+    def _checked_indices(self, indices: Tensor | None, batch: int) -> Tensor:
+        num_samples = self.memory.logits.shape[1]
+        if not isinstance(indices, Tensor):
+            raise ValueError(
+                f"indices must be a tensor of sample positions, got {type(indices).__name__}: "
+                "SAF remembers logits by sample, so the data set must return each sample's index with it."
+            )
+        if indices.dtype == torch.bool or indices.is_floating_point() or indices.is_complex():
+            raise ValueError(f"indices must be integers (positions in the training set), got {indices.dtype}.")
+        if indices.shape != (batch,):
+            raise ValueError(
+                f"indices must be a vector with one index a sample, {batch} in this batch, "
+                f"got shape {tuple(indices.shape)}."
+            )
+        if batch:
+            low, high = (int(bound) for bound in indices.aminmax())
+            if low < 0 or high >= num_samples:
+                raise ValueError(
+                    f"indices must lie between 0 and {num_samples - 1} (num_samples={num_samples}), "
+                    f"got {low if low < 0 else high}: are they positions in the training set?"
+                )
+        return indices

@@ -1,0 +1,62 @@
+"""Climb along a random part of the gradient, as ESAM's stochastic weight perturbation does."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from vsam.errors import check_count, check_fraction, check_not_negative
+from vsam.parts import Where, generator_from, generator_state
+from vsam.where.global_norm import scale_to_radius_
+
+__all__ = ["RandomSubset"]
+
+
+class RandomSubset(Where):
+    """Take the second gradient at w + e with e = ρ / (‖g_kept‖ + 1e-12) / β · g_kept, and zero elsewhere.
+
+    Each parameter tensor is kept with probability β, at least one always is. The update uses all tensors.
+
+    Args:
+        rho: ρ ≥ 0, the radius.
+        beta: β in (0, 1], the share of tensors that are perturbed.
+        seed: of the private generator that draws.
+
+    Reduces to: `GlobalNorm` with β = 1.
+    Cost: as `GlobalNorm`. It saves almost nothing, since the gradient of nearly every tensor is needed anyway.
+
+    Example:
+        >>> RandomSubset(0.05, beta=0.5)
+        RandomSubset(rho=0.05, beta=0.5, seed=0)
+
+    Reference: Du et al., Efficient Sharpness-aware Minimization for Improved Training of Neural Networks, ICLR 2022.
+    """
+
+    def __init__(self, rho: float = 0.05, beta: float = 0.6, seed: int = 0) -> None:
+        self.rho = check_not_negative("rho", rho)
+        self.beta = check_fraction("beta", beta, zero=False)
+        self.seed = check_count("seed", seed, least=0, why="seeds are not negative")
+        self.generator: random.Random = random.Random(self.seed)
+
+    def to_offsets_(
+        self, gradients: list[Tensor], weights: Sequence[Tensor], rhos: Sequence[float], norms: Tensor
+    ) -> None:
+        """Draw the kept tensors, scale them to the radius, and clear the others."""
+        kept = [i for i in range(len(gradients)) if self.generator.random() < self.beta]
+        kept = kept or [self.generator.randrange(len(gradients))]
+        scale_to_radius_([gradients[i] for i in kept], [rhos[i] / self.beta for i in kept], norms[kept])
+        for i in set(range(len(gradients))).difference(kept):
+            gradients[i].zero_()
+
+    def describe(self) -> str:
+        """What this part does, as the end of a sentence."""
+        return f"at a distance rho along the gradient of a random {self.beta:.0%} of the tensors"
+
+    def state_dict(self) -> dict[str, Any]:
+        """The generator."""
+        return {"generator": generator_state(self.generator)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from what `state_dict` returned."""
+        self.generator = generator_from(state["generator"])

@@ -1,0 +1,83 @@
+"""The closure runs exactly 1 + sampled times, and `step` returns the first pass's loss."""
+
+import pytest
+import torch
+
+import vsam
+from contract_table import LENGTH, METHODS, Run, every_case, every_method
+
+
+@every_case
+def test_closure_runs_once_and_once_more_at_a_sample(method: str, base: str) -> None:
+    run = Run(method, base)
+    for number in range(LENGTH):
+        before = run.num_passes
+        run.step(number)
+        assert run.num_passes - before == 1 + run.records[-1].sampled
+    assert run.optimizer.num_samples == sum(run.samples)
+    assert [record.step for record in run.records] == list(range(1, LENGTH + 1))
+    assert run.optimizer.num_skipped == 0
+    assert not any(record.skipped for record in run.records)
+
+
+@every_method
+def test_the_table_tries_what_it_claims(method: str) -> None:
+    """A table on which a method never skips, or its law never acts, would prove nothing."""
+    run = Run(method, "momentum").go()
+    assert any(run.samples)
+    assert all(run.samples) == (method in ("sam", "asam"))
+    if method.startswith("vsam"):
+        targets = {record.s for record in run.records}
+        assert len(targets) > 1
+        assert run.records[-1].change_var is not None
+
+
+@every_method
+def test_step_returns_the_loss_of_the_first_pass(method: str) -> None:
+    run = Run(method)
+    for number in range(LENGTH):
+        losses: list[torch.Tensor] = []
+        plain = run.closure(number)
+
+        def closure(plain=plain, losses=losses) -> torch.Tensor:
+            losses.append(plain())
+            return losses[-1]
+
+        returned = run.optimizer.step(closure)
+        assert returned is losses[0]
+        last = run.optimizer.last
+        assert last is not None
+        assert torch.equal(last.loss, losses[0])
+        assert not last.loss.requires_grad
+
+
+def test_each_fixed_rule_samples_its_steps() -> None:
+    five = [number % 5 == 0 for number in range(LENGTH)]
+    assert Run("sam-5").go().samples == five
+    assert Run("looksam-5").go().samples == five
+    for method in ("vsam", "vsam-released", "vsam-a"):
+        assert all(Run(method).go(last=12).samples)
+
+
+@pytest.mark.parametrize("value", [1.5, None, {"loss": 2.0}])
+def test_closure_may_return_anything(value: object) -> None:
+    run = Run("sam")
+    backward = run.closure(0)
+    assert run.optimizer.step(lambda: (backward(), value)[1]) is value
+    assert run.optimizer.last is not None
+    assert run.optimizer.last.loss is value
+
+
+@every_method
+def test_closure_may_clear_the_gradients_itself(method: str) -> None:
+    plain, clearing = Run(method).go(), Run(method)
+    for number in range(LENGTH):
+        closure = clearing.closure(number)
+        clearing.optimizer.step(lambda closure=closure: (clearing.optimizer.zero_grad(), closure())[1])
+    for left, right in zip(plain.weights(), clearing.weights(), strict=True):
+        assert torch.equal(left, right)
+
+
+def test_every_method_is_in_the_table() -> None:
+    built = {type(METHODS[name](torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=1))) for name in METHODS}
+    assert built == {vsam.SAM, vsam.ASAM, vsam.LookSAM, vsam.AESAM, vsam.VSAM}

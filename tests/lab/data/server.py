@@ -1,0 +1,64 @@
+"""A real HTTP server on 127.0.0.1 that can ignore ranges, hang up early, or refuse."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass
+class Behaviour:
+    """What is served and how; `requests` collects the Range header of each request (or None)."""
+
+    content: bytes
+    knows_ranges: bool = True
+    hang_up_after: list[int] = field(default_factory=list)
+    status: int | None = None
+    wrong_range: bool = False
+    requests: list[str | None] = field(default_factory=list)
+    url: str = ""
+
+
+@contextmanager
+def serve(behaviour: Behaviour, name: str = "tiny.tar.gz") -> Iterator[Behaviour]:
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            asked = self.headers.get("Range")
+            behaviour.requests.append(asked)
+            if behaviour.status is not None:
+                self.send_error(behaviour.status)
+                return
+            total, start = len(behaviour.content), 0
+            if asked and behaviour.knows_ranges:
+                start = int(asked.removeprefix("bytes=").removesuffix("-"))
+                if start >= total:
+                    self.send_response(416)
+                    self.send_header("Content-Range", f"bytes */{total}")
+                    self.end_headers()
+                    return
+                self.send_response(206)
+                said = start + 1 if behaviour.wrong_range else start
+                self.send_header("Content-Range", f"bytes {said}-{total - 1}/{total}")
+            else:
+                self.send_response(200)
+            self.send_header("Content-Length", str(total - start))
+            self.end_headers()
+            stop = start + behaviour.hang_up_after.pop(0) if behaviour.hang_up_after else total
+            self.wfile.write(behaviour.content[start:stop])
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    behaviour.url = f"http://127.0.0.1:{server.server_port}/{name}"
+    try:
+        yield behaviour
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,134 @@
+import io
+import tarfile
+
+import pytest
+
+from lab.data.server import Behaviour, serve
+from vsam.lab.data import DataError
+from vsam.lab.data.archive import extract, obtain
+from vsam.lab.data.cifar import load_cifar
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "data").mkdir()
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def origin(tmp_path):
+    return tmp_path / "origin" / "tiny.tar.gz"
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_an_archive_that_lies_there_is_unpacked_and_kept(make_cifar, root, origin):
+    cifar, contents = make_cifar()
+    (root / "tiny.tar.gz").write_bytes(origin.read_bytes())
+    folder = obtain(cifar.source, root, allow_download=False)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
+    assert names(root) == ["tiny-bin", "tiny.tar.gz"]
+
+
+def test_what_is_nowhere_is_downloaded_once(make_cifar, root, origin):
+    # The archive is made at a fixed address first, since its checksum does not depend on it.
+    cifar, contents = make_cifar()
+    with serve(Behaviour(origin.read_bytes())) as server:
+        source = type(cifar.source)(**{**vars(cifar.source), "url": server.url})
+        for _ in range(2):
+            folder = obtain(source, root / "deep" / "er")
+            assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
+        assert len(server.requests) == 1
+
+
+def test_without_leave_to_download_the_error_says_how_to_get_it(make_cifar, root):
+    cifar, _ = make_cifar()
+    with pytest.raises(DataError, match=r"Tiny is not in .*data\. Put tiny.tar.gz from http://127.0.0.1:9/"):
+        obtain(cifar.source, root, allow_download=False)
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "long", "changed", "empty folder"])
+def test_a_damaged_folder_is_named_and_never_replaced(make_cifar, root, origin, damage):
+    cifar, contents = make_cifar()
+    (root / "tiny.tar.gz").write_bytes(origin.read_bytes())
+    path = obtain(cifar.source, root) / "second.bin"
+    content = contents["second.bin"]
+    path.write_bytes({"short": content[:-1], "long": content + b"x"}.get(damage, b"\xff" + content[1:]))
+    if damage == "missing":
+        path.unlink()
+    if damage == "empty folder":
+        for file in path.parent.iterdir():
+            file.unlink()
+    name = "first.bin" if damage == "empty folder" else "second.bin"
+    left = names(path.parent)
+    with pytest.raises(DataError, match=f"{name}.*Delete {path.parent} and run again"):
+        # Sizes are looked at before anything is read, contents while reading.
+        load_cifar(cifar, root) if damage == "changed" else obtain(cifar.source, root)
+    assert names(path.parent) == left
+
+
+def test_a_damaged_archive_is_named_and_never_replaced(make_cifar, root, origin):
+    cifar, _ = make_cifar()
+    (root / "tiny.tar.gz").write_bytes(origin.read_bytes()[:-10])
+    with pytest.raises(DataError, match=r"tiny.tar.gz is damaged: its checksum is .* Delete it and run again"):
+        obtain(cifar.source, root)
+    assert names(root) == ["tiny.tar.gz"]
+
+
+def test_an_archive_without_the_promised_files_leaves_no_folder(make_cifar, root, origin):
+    cifar, _ = make_cifar()
+    (root / "tiny.tar.gz").write_bytes(origin.read_bytes())
+    more = (*cifar.source.files, cifar.source.files[0].__class__("third.bin", 1, "md5:0"))
+    source = type(cifar.source)(**{**vars(cifar.source), "files": more})
+    with pytest.raises(DataError, match=r"third.bin is missing"):
+        obtain(source, root)
+    assert names(root) == ["tiny.tar.gz"]
+
+
+def write_member(archive, name, kind=tarfile.REGTYPE, link="", content=b"evil"):
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, link
+    member.size = len(content) if kind == tarfile.REGTYPE else 0
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.addfile(member, io.BytesIO(content))
+
+
+@pytest.mark.parametrize("name", ["../evil", "tiny/../../evil", "/evil", "..\\evil", "C:\\evil", "C:evil", ".."])
+def test_a_name_that_leads_outside_is_refused(tmp_path, name):
+    target = tmp_path / "in" / "side"
+    target.mkdir(parents=True)
+    write_member(tmp_path / "evil.tar.gz", name)
+    with pytest.raises(DataError, match=r"evil.tar.gz is refused: .* would be written outside its folder"):
+        extract(tmp_path / "evil.tar.gz", target)
+    assert names(tmp_path) == ["evil.tar.gz", "in"]
+    assert names(target) == []
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
+def test_links_and_devices_are_refused(tmp_path, kind):
+    target = tmp_path / "target"
+    target.mkdir()
+    write_member(tmp_path / "evil.tar.gz", "tiny/link", kind, link="/etc/passwd")
+    with pytest.raises(DataError, match="'tiny/link' is a link or a device"):
+        extract(tmp_path / "evil.tar.gz", target)
+    assert names(target) == []
+
+
+@pytest.mark.parametrize("content", [b"not gzip", b"", "cut"])
+def test_what_is_not_an_archive_is_named(tmp_path, content):
+    archive = tmp_path / "bad.tar.gz"
+    write_member(archive, "tiny/file", content=b"abc" * 100_000)
+    archive.write_bytes(archive.read_bytes()[:200] if content == "cut" else content)
+    with pytest.raises(DataError, match=r"bad.tar.gz could not be unpacked"):
+        extract(archive, tmp_path)
+
+
+def test_a_file_is_not_written_twice(tmp_path):
+    archive = tmp_path / "twice.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        for _ in range(2):
+            tar.addfile(tarfile.TarInfo("tiny/file"))
+    with pytest.raises(DataError, match="File exists"):
+        extract(archive, tmp_path)

@@ -1,0 +1,102 @@
+import pytest
+
+from vsam.lab.data import DEFAULT, DataError, describe, load, names
+from vsam.lab.data import fashion as fashion_module
+from vsam.lab.data.cifar import CIFAR10
+from vsam.lab.data.speed import images_per_second
+
+
+@pytest.fixture(autouse=True)
+def nothing_installed(tmp_path, monkeypatch):
+    monkeypatch.setattr(fashion_module, "_DEBIAN_FOLDER", tmp_path / "absent")
+    monkeypatch.setenv("VSAM_DATA", str(tmp_path / "data"))
+
+
+def by_name(data_dir=None):
+    return {row.name: row for row in describe(data_dir)}
+
+
+def test_names_are_those_of_the_recipes():
+    assert names() == ("fashion-mini", "fashion-mnist", "cifar10", "cifar100", "folder")
+    assert DEFAULT == "fashion-mini"
+    assert tuple(by_name()) == names()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cifar-10", "no data set 'cifar-10'. Did you mean cifar10?"),
+        ("imagenet", r"Known: fashion-mini, .* \(as folder:PATH\)"),
+        ("cifar10:somewhere", "no data set 'cifar10:somewhere'"),
+        ("folder", "folder needs a path: write folder:PATH"),
+        ("folder:", "folder needs a path"),
+    ],
+)
+def test_a_wrong_name_is_told_the_right_one(name, message):
+    with pytest.raises(DataError, match=message):
+        load(name)
+
+
+@pytest.mark.parametrize("setting", [{"size": 16}, {"grey": False}])
+def test_settings_of_folders_are_refused_elsewhere(setting):
+    with pytest.raises(DataError, match="size and grey are for folder:PATH only"):
+        load("fashion-mini", **setting)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+def test_without_leave_nothing_is_downloaded(name, tmp_path):
+    with pytest.raises(DataError, match=r"CIFAR-100? is not in .*data. Put cifar-100?-binary.tar.gz"):
+        load(name, allow_download=False)
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_error_is_a_value_error():
+    assert issubclass(DataError, ValueError)
+
+
+def test_the_description_of_the_default_is_true():
+    row, dataset = by_name()[DEFAULT], load()
+    assert (row.num_classes, row.num_train, row.num_test) == (
+        dataset.num_classes,
+        len(dataset.train_labels),
+        len(dataset.test_labels),
+    )
+    assert row.image_shape == dataset.image_shape
+    assert row.found
+
+
+def test_what_is_absent_says_how_to_get_it(tmp_path):
+    rows = by_name()
+    assert [name for name, row in rows.items() if row.found] == ["fashion-mini"]
+    assert CIFAR10.source.url in rows["cifar10"].how_to_get
+    assert str(tmp_path / "data") in rows["cifar10"].how_to_get
+    assert "dataset-fashion-mnist" in rows["fashion-mnist"].how_to_get
+
+
+def test_an_archive_or_a_whole_folder_is_found_and_a_damaged_one_is_not(tmp_path):
+    folder = tmp_path / CIFAR10.source.folder
+    archive = tmp_path / CIFAR10.source.archive
+    archive.touch()
+    assert by_name(tmp_path)["cifar10"].found == str(archive)
+    folder.mkdir()
+    for file in CIFAR10.source.files:
+        with (folder / file.name).open("wb") as stream:
+            stream.truncate(file.size)
+    assert by_name(tmp_path)["cifar10"].found == str(folder)
+    (folder / "data_batch_3.bin").unlink()
+    row = by_name(tmp_path)["cifar10"]
+    assert row.found is None
+    assert "data_batch_3.bin is missing" in row.how_to_get
+
+
+def test_fashion_is_found_when_all_four_files_are_there(tmp_path):
+    folder = tmp_path / "fashion-mnist"
+    folder.mkdir()
+    for file in fashion_module.FASHION.files:
+        assert by_name(tmp_path)["fashion-mnist"].found is None
+        (folder / f"{file.name}.gz").touch()
+    assert by_name(tmp_path)["fashion-mnist"].found == str(folder)
+
+
+def test_the_speed_can_be_measured():
+    assert images_per_second((1, 8, 8), count=200, channels_last=True) > 0

@@ -1,0 +1,139 @@
+"""What is shipped: the imports of the core, the names, the version, the links, the files of the wheel."""
+
+import ast
+import importlib
+import importlib.util
+import pkgutil
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import vsam
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "vsam"
+CORE = sorted(path for path in SOURCE.rglob("*.py") if "lab" not in path.relative_to(SOURCE).parts)
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+MACHINE_PATHS = ("/" + "work/", "/" + "root/", "/" + "home/")
+
+
+def imported_by(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name} imports relatively"
+            names.add(node.module or "")
+    return names
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def shipped_files() -> list[Path]:
+    """What a clone holds, also before the first commit: everything that git does not ignore."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git clone")
+    return [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+@pytest.mark.parametrize("path", CORE, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_the_core_imports_torch_and_the_standard_library_only(path: Path) -> None:
+    for name in imported_by(path):
+        top = name.split(".")[0]
+        assert top in sys.stdlib_module_names | {"torch", "vsam"}, f"{path.name} imports {name}"
+        assert not name.startswith("vsam.lab"), f"{path.name} imports the lab"
+
+
+def test_importing_the_package_loads_nothing_of_the_lab() -> None:
+    heavy = ["matplotlib", "PIL", "pydantic", "rich", "tomli_w", "typer", "vsam.lab"]
+    program = f"import sys, vsam; print([name for name in {heavy} if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_torch_is_the_only_requirement() -> None:
+    assert [re.split(r"[<>=!~ ]", line)[0] for line in PROJECT["project"]["dependencies"]] == ["torch"]
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    assert PROJECT["project"]["version"] == vsam.__version__
+    assert f"version: {vsam.__version__}" in (ROOT / "CITATION.cff").read_text().splitlines()
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_every_name_in_all_exists(path: Path) -> None:
+    if path == SOURCE / "lab" / "__init__.py" or path.name == "__main__.py":
+        pytest.skip("has no names")
+    if "lab" in path.relative_to(SOURCE).parts:
+        pytest.importorskip("typer")
+    name = module_name(path)
+    module = importlib.import_module(name)
+    assert isinstance(module.__all__, list), f"{name} has no list __all__"
+    assert [missing for missing in module.__all__ if not hasattr(module, missing)] == []
+    assert len(set(module.__all__)) == len(module.__all__)
+
+
+def test_public_packages_name_their_modules_public_classes() -> None:
+    for package in (vsam.when, vsam.where, vsam.between):
+        found = set()
+        for module in pkgutil.iter_modules(package.__path__):
+            found |= set(importlib.import_module(f"{package.__name__}.{module.name}").__all__)
+        assert found == set(package.__all__)
+        assert found <= set(vsam.__all__)
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs"])
+def test_relative_links_lead_somewhere(name: str) -> None:
+    pages = [ROOT / name] if name.endswith(".md") else sorted((ROOT / name).rglob("*.md"))
+    assert pages
+    for page in pages:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if not target.startswith(("http://", "https://", "#", "mailto:")):
+                assert (page.parent / target.split("#")[0]).exists(), f"{page.name} links to {target}"
+
+
+def test_no_file_speaks_of_the_machine_it_was_written_on() -> None:
+    for path in shipped_files():
+        data = path.read_bytes()
+        for machine_path in MACHINE_PATHS:
+            assert machine_path.encode() not in data, f"{path.relative_to(ROOT)} contains {machine_path}"
+
+
+def test_the_wheel_takes_the_whole_package() -> None:
+    assert (SOURCE / "py.typed").is_file()
+    assert PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["src/vsam"]
+    ignored = subprocess.run(
+        ["git", "check-ignore", "src/vsam/py.typed", "src/vsam/lab/data/catalog.py"], cwd=ROOT, capture_output=True
+    )
+    assert ignored.stdout == b"", "hatchling leaves out what git ignores"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="needs hatchling to build")
+def test_a_built_wheel_holds_the_marker_and_every_module(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(tmp_path),
+        str(ROOT),
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("vsam-*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    wanted = {str(path.relative_to(SOURCE.parent)) for path in [*SOURCE.rglob("*.py"), SOURCE / "py.typed"]}
+    assert wanted <= names

@@ -1,0 +1,119 @@
+"""What every part promises: its `repr` rebuilds it, its state survives a file, it says what it does."""
+
+import io
+import random
+from typing import Any
+
+import pytest
+import torch
+
+import vsam
+from vsam import Sample
+from vsam.parts import DecidesAfter, DecidesBefore, Part, When, Where
+
+PARTS: list[Part] = [
+    vsam.Always(),
+    vsam.Every(1),
+    vsam.Every(7),
+    vsam.GradientThreshold(100),
+    vsam.GradientThreshold(total_steps=3, delta=0.0, low=-2.5, high=1e-3),
+    vsam.Variation(),
+    vsam.Variation(0.13, 12, 3, 0, 2.5, 1.5, 0.9, None, 17),
+    vsam.ReleasedVariation(),
+    vsam.ReleasedVariation(alpha=0, window=20, slices=10, start=1173, watch=1),
+    vsam.GlobalNorm(),
+    vsam.GlobalNorm(0),
+    vsam.AdaptiveNorm(),
+    vsam.AdaptiveNorm(rho=2, eta=0),
+    vsam.RandomSubset(),
+    vsam.RandomSubset(rho=0.1, beta=1, seed=4),
+    vsam.Plain(),
+    vsam.Decayed(),
+    vsam.Decayed(1, 0.9**6),
+    vsam.Orthogonal(),
+    vsam.Orthogonal(0.7),
+]
+
+
+def work(part: Part) -> None:
+    """Let a part run for a while, so that its state is not the first one."""
+    draws = random.Random(5)
+    if isinstance(part, Where):
+        part.to_offsets_([torch.ones(2), torch.ones(3)], [torch.ones(2), torch.ones(3)], [0.1, 0.1], torch.ones(2))
+    if not isinstance(part, When):
+        return
+    for step in range(1, 151):
+        if isinstance(part, DecidesAfter):
+            was_sampled = part.wants_sample(step, draws.random())
+        else:
+            assert isinstance(part, DecidesBefore)
+            was_sampled = part.wants_sample(step)
+        if was_sampled and part.watch != 0:
+            part.observe(Sample(torch.tensor(draws.random()), torch.tensor(draws.random()), torch.tensor(True)))
+        part.advance(step, was_sampled, was_skipped=False)
+
+
+def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=True)
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def test_every_part_of_the_library_is_in_the_table() -> None:
+    exported = {value for name in vsam.__all__ if isinstance(value := getattr(vsam, name), type)}
+    parts = {kind for kind in exported if issubclass(kind, Part) and not getattr(kind, "__abstractmethods__", None)}
+    assert parts == {type(part) for part in PARTS}
+
+
+@pytest.mark.parametrize("part", PARTS, ids=repr)
+def test_repr_rebuilds_it(part: Part) -> None:
+    again = eval(repr(part), vars(vsam).copy())
+    assert type(again) is type(part)
+    assert again.settings() == part.settings()
+    assert repr(again) == repr(part)
+
+
+@pytest.mark.parametrize("part", PARTS, ids=repr)
+def test_its_state_survives_a_file(part: Part) -> None:
+    worked = eval(repr(part), vars(vsam).copy())
+    work(worked)
+    state = worked.state_dict()
+    again = eval(repr(part), vars(vsam).copy())
+    again.load_state_dict(through_a_file(state))
+    assert again.state_dict() == state
+    work(worked)
+    work(again)
+    assert again.state_dict() == worked.state_dict()
+
+
+@pytest.mark.parametrize("part", PARTS, ids=repr)
+def test_a_saved_state_is_not_changed_by_going_on(part: Part) -> None:
+    worked = eval(repr(part), vars(vsam).copy())
+    work(worked)
+    state, kept = worked.state_dict(), through_a_file(worked.state_dict())
+    other = eval(repr(part), vars(vsam).copy())
+    other.load_state_dict(state)
+    work(worked)
+    work(other)
+    assert {name: _plain(value) for name, value in state.items()} == {n: _plain(v) for n, v in kept.items()}
+
+
+@pytest.mark.parametrize("part", PARTS, ids=repr)
+def test_it_says_what_it_does_as_the_end_of_a_sentence(part: Part) -> None:
+    words = part.describe()
+    assert words
+    assert words[0].islower()
+    assert not words.endswith(".")
+
+
+def test_the_settings_in_use_are_the_ones_given() -> None:
+    when = vsam.Variation(0.13, 12, 3, 4, 2.5, 1.5, 0.9, None, 17)
+    names = ("alpha", "window", "slices", "start", "initial", "minimum", "max_rate", "watch", "seed")
+    assert when.settings() == dict(zip(names, (0.13, 12, 3, 4, 2.5, 1.5, 0.9, None, 17), strict=True))
+
+
+def _plain(value: Any) -> Any:
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value

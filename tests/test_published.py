@@ -1,0 +1,114 @@
+"""`describe` names what was published and admits what was not."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import vsam
+from vsam import (
+    AdaptiveNorm,
+    Always,
+    Decayed,
+    Every,
+    GlobalNorm,
+    GradientThreshold,
+    Orthogonal,
+    Plain,
+    ReleasedVariation,
+    Variation,
+)
+from vsam.published import describe
+
+_DENG = "Deng et al., 2024"
+NAMED: dict[str, tuple[Callable[[torch.optim.Optimizer], vsam.SharpnessAware], str]] = {
+    "SAM": (lambda base: vsam.SAM(base), "Foret et al., ICLR 2021"),
+    "SAM-k": (lambda base: vsam.SAM(base, every=5), _DENG),
+    "ASAM": (lambda base: vsam.ASAM(base), "Kwon et al., ICML 2021"),
+    "LookSAM": (lambda base: vsam.LookSAM(base), "Liu et al., CVPR 2022"),
+    "AE-SAM": (lambda base: vsam.AESAM(base, total_steps=100), "Jiang et al., ICLR 2023"),
+    "vSAM": (lambda base: vsam.VSAM(base), _DENG),
+    "vSAM-A": (lambda base: vsam.VSAM(base, gamma=0), _DENG),
+    "vSAM as the authors released it": (lambda base: vsam.VSAM(base, variant="released"), _DENG),
+}
+
+# settings that reduce a mixture to a published one
+REDUCED: list[tuple[vsam.When, vsam.Where, vsam.Between, str]] = [
+    (Every(1), GlobalNorm(), Plain(), "SAM"),
+    (Every(1), GlobalNorm(), Orthogonal(), "SAM"),
+    (Always(), GlobalNorm(), Decayed(), "SAM"),
+    (Every(5), GlobalNorm(), Orthogonal(0), "SAM-k"),
+    (Every(5), GlobalNorm(), Decayed(0), "SAM-k"),
+    (Every(1), AdaptiveNorm(), Plain(), "ASAM"),
+    (GradientThreshold(9), GlobalNorm(), Decayed(0), "AE-SAM"),
+    (Variation(), GlobalNorm(), Plain(), "vSAM-A"),
+    (ReleasedVariation(), GlobalNorm(), Decayed(0.9, 0.9**6), "vSAM as the authors released it"),
+]
+
+FREE: list[tuple[vsam.When, vsam.Where, vsam.Between]] = [
+    (Variation(), AdaptiveNorm(), Decayed()),
+    (Variation(), GlobalNorm(), Orthogonal()),
+    (Every(5), GlobalNorm(), Decayed()),
+    (Every(5), AdaptiveNorm(), Plain()),
+    (GradientThreshold(9), GlobalNorm(), Decayed()),
+    (ReleasedVariation(), GlobalNorm(), Decayed(0.7)),  # the program stops at γ⁶
+    (Variation(), GlobalNorm(), Decayed(0.7, 0.7**6)),  # the paper does not
+]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_named_method_says_its_name_and_reference(name: str) -> None:
+    make, reference = NAMED[name]
+    words = make(torch.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.1)).describe()
+    assert f"Published as {name} ({reference}" in words
+    assert "experimental" not in words
+
+
+@pytest.mark.parametrize(("when", "where", "between", "name"), REDUCED)
+def test_a_mixture_that_reduces_to_a_published_one_says_so(
+    when: vsam.When, where: vsam.Where, between: vsam.Between, name: str
+) -> None:
+    assert f"Published as {name} (" in describe(when, where, between)
+
+
+@pytest.mark.parametrize(("when", "where", "between"), FREE)
+def test_a_free_mixture_says_experimental(when: vsam.When, where: vsam.Where, between: vsam.Between) -> None:
+    words = describe(when, where, between)
+    assert words.endswith("Never published in this mixture: experimental.")
+    assert "Published as" not in words
+
+
+def test_somebody_elses_part_of_the_same_name_is_not_the_published_one() -> None:
+    class Foreign(Plain):
+        pass
+
+    Foreign.__name__ = "Plain"
+    assert "experimental" in describe(Every(5), GlobalNorm(), Foreign())
+
+
+@pytest.mark.parametrize("when", [Always(), Every(5), GradientThreshold(9), Variation(), ReleasedVariation()])
+@pytest.mark.parametrize("where", [GlobalNorm(), AdaptiveNorm()])
+@pytest.mark.parametrize("between", [Plain(), Decayed(), Decayed(0), Decayed(0.7, 0.1), Orthogonal()])
+def test_the_sentences_are_whole_and_the_cost_is_told(
+    when: vsam.When, where: vsam.Where, between: vsam.Between
+) -> None:
+    words = describe(when, where, between)
+    sentences = words.split(". ")
+    assert len(sentences) == 4
+    assert words.endswith(".")
+    assert all(sentence[0].isupper() for sentence in sentences)
+    assert "  " not in words
+    assert ("wait for the gradient's norm" in words) == isinstance(when, GradientThreshold)
+    assert ("no steps in between" in words) == isinstance(when, Always)
+    assert ("parameter-sized buffer" in words) == between.keeps_memory
+
+
+@pytest.mark.parametrize("between", [Plain(), Decayed(), Orthogonal()])
+def test_every_step_is_described_as_always(between: vsam.Between) -> None:
+    assert describe(Every(1), GlobalNorm(), between) == describe(Always(), GlobalNorm(), between)
+
+
+@pytest.mark.parametrize("between", [Decayed(0), Orthogonal(0)])
+def test_a_part_that_reuses_nothing_is_described_as_plain(between: vsam.Between) -> None:
+    assert describe(Every(5), GlobalNorm(), between) == describe(Every(5), GlobalNorm(), Plain())
