@@ -1,7 +1,8 @@
 """The one class that runs every method: when × where × between around a base optimizer."""
 
 import copy
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from vsam.second_pass import ForwardNote, Generators, Statistics, tracking_layer
 from vsam.step import Step
 from vsam.when import Always
 from vsam.where import GlobalNorm
+from vsam.wrapper import Wrapper
 
 __all__ = ["SharpnessAware"]
 
@@ -26,7 +28,7 @@ Closure = Callable[[], Any]
 Listener = Callable[[StepRecord], object]
 
 
-class SharpnessAware(Optimizer):
+class SharpnessAware(Wrapper):
     """Run a base optimizer on sharpness-aware gradients.
 
     At a sampled step the gradient is taken a second time at `w + e`, the weights are put back bit for bit, and the base
@@ -51,6 +53,8 @@ class SharpnessAware(Optimizer):
         >>> base = torch.optim.SGD(model.parameters(), lr=0.1)
         >>> optimizer = SharpnessAware(base, model=model, when=Always(), where=GlobalNorm(0.05), between=Plain())
     """
+
+    entry = "sharpness"
 
     # Makes torch's own GradScaler hand its closure to `step`, which can say what to do instead of failing an assertion.
     _step_supports_amp_scaling = True
@@ -86,22 +90,7 @@ class SharpnessAware(Optimizer):
         self.__setstate__({})
         self._complete_groups()
         if model is not None:
-            model.register_forward_pre_hook(self._note)
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        """The base optimizer's own groups."""
-        return self.base.param_groups
-
-    @property
-    def state(self) -> Any:  # type: ignore[override]
-        """The base optimizer's own state."""
-        return self.base.state
-
-    @property
-    def defaults(self) -> dict[str, Any]:  # type: ignore[override]
-        """The base optimizer's own defaults."""
-        return self.base.defaults
+            weakref.finalize(self, model.register_forward_pre_hook(self._note).remove)
 
     @property
     def num_samples(self) -> int:
@@ -199,13 +188,10 @@ class SharpnessAware(Optimizer):
         self.base.add_param_group(param_group)
         self._complete_groups()
 
-    def state_dict(self) -> dict[str, Any]:
-        """The base optimizer's state and one more entry, `"sharpness"`; loads with `weights_only=True`."""
+    def _save(self) -> dict[str, Any]:
         if not self._is_running:
             self._give_up()
-        for prepare in self._optimizer_state_dict_pre_hooks.values():
-            prepare(self)
-        sharpness = {
+        return {
             "parts": [type(part).__name__ for part in self._parts()],
             "states": [part.state_dict() for part in self._parts()],
             "memory": {i: self._memory[p] for i, p in enumerate(self._parameters()) if p in self._memory},
@@ -214,29 +200,20 @@ class SharpnessAware(Optimizer):
             "num_samples": self._num_samples,
             "num_skipped": self.num_skipped,
         }
-        state_dict = {**self.base.state_dict(), "sharpness": sharpness}
-        for change in self._optimizer_state_dict_post_hooks.values():
-            changed = change(self, state_dict)
-            state_dict = state_dict if changed is None else changed
-        return state_dict
 
-    @torch.no_grad()
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue exactly where `state_dict` was taken; a state that does not fit changes nothing."""
+    def _check(self, state_dict: dict[str, Any]) -> Callable[[], None]:
         self._give_up()
-        for change in self._optimizer_load_state_dict_pre_hooks.values():
-            changed = change(self, state_dict)
-            state_dict = state_dict if changed is None else changed
         parameters, parts = list(self._parameters()), copy.deepcopy(self._parts())
         sharpness = check_state(state_dict, parts, parameters)
-        self.base.load_state_dict({name: value for name, value in state_dict.items() if name != "sharpness"})
-        self._complete_groups()
-        self.when, self.where, self.between = parts
-        self._memory = {parameters[i]: value.to(parameters[i]) for i, value in sharpness["memory"].items()}
-        self._outcomes, self._last = Outcomes(sharpness["num_skipped"], sharpness["age"]), None
-        self._num_steps, self._num_samples = sharpness["num_steps"], sharpness["num_samples"]
-        for finish in self._optimizer_load_state_dict_post_hooks.values():
-            finish(self)
+
+        def load() -> None:
+            self._complete_groups()
+            self.when, self.where, self.between = parts
+            self._memory = {parameters[i]: value.to(parameters[i]) for i, value in sharpness["memory"].items()}
+            self._outcomes, self._last = Outcomes(sharpness["num_skipped"], sharpness["age"]), None
+            self._num_steps, self._num_samples = sharpness["num_steps"], sharpness["num_samples"]
+
+        return load
 
     def __getstate__(self) -> dict[str, Any]:
         self._give_up()
@@ -302,8 +279,9 @@ class SharpnessAware(Optimizer):
         was_skipped = not is_deferred and not bool(is_finite)
         psf_norm = step.psf_norm() if step.was_sampled and not was_skipped else None
         if not was_skipped:
+            sample = step.sample() if step.watched else None
             if step.was_sampled:
-                self._take_sample(step, is_finite if is_deferred else None)
+                self._make_memory(step, is_finite if is_deferred else None)
             elif self._memory:
                 self._reuse(step)
             if is_deferred:
@@ -311,20 +289,20 @@ class SharpnessAware(Optimizer):
             else:
                 self.base.step()
                 self._has_stepped = True
+            if step.was_sampled and self.between.keeps_memory:
+                self._memory = step.psf
+            if sample is not None:
+                self.when.observe(sample)
         self._overflow = (~is_finite).to(torch.float32)
         self._note_step(step, loss, ~is_finite if is_deferred else was_skipped, psf_norm)
 
-    def _take_sample(self, step: Step, is_finite: Tensor | None) -> None:
-        """Show `when` the norms and remember what `between` needs; `is_finite` is given if it is not known yet."""
-        if step.watched:
-            self.when.observe(step.sample())
+    def _make_memory(self, step: Step, is_finite: Tensor | None) -> None:
+        """Turn the PSF into what `between` remembers; `is_finite` is given if it is not known yet."""
         if self.between.keeps_memory:
             memory = [step.psf[parameter] for parameter in step.parameters]
             self.between.remember(memory, step.gradients, step.grad_norm)
             if is_finite is not None:
-                old = [self._memory.get(parameter) for parameter in step.parameters]
-                tensors.select_(is_finite, memory, old)
-            self._memory = step.psf
+                tensors.select_(is_finite, memory, [self._memory.get(parameter) for parameter in step.parameters])
 
     def _reuse(self, step: Step) -> None:
         known = [parameter for parameter in step.parameters if parameter in self._memory]
@@ -378,6 +356,8 @@ class SharpnessAware(Optimizer):
                     f"{self._name(parameter)} has a sparse gradient, and the perturbation needs dense ones: "
                     "make the layer with sparse=False."
                 )
+            if gradient.is_complex():
+                raise RuntimeError(f"{self._name(parameter)} is complex, which is not supported: split it in two.")
         if self._scaler is not None:
             tensors.multiply_(gradients, self._scaler.inverse_scale())
         return parameters
@@ -425,14 +405,3 @@ class SharpnessAware(Optimizer):
 
     def _parts(self) -> tuple[When, Where, Between]:
         return self.when, self.where, self.between
-
-    def _parameters(self) -> Iterator[Tensor]:
-        return (parameter for group in self.param_groups for parameter in group["params"])
-
-    def _devices(self) -> set[torch.device]:
-        return {parameter.device for parameter in self._parameters()}
-
-    def _name(self, parameter: Tensor) -> str:
-        names = self.model.named_parameters() if self.model is not None else ()
-        known = next((name for name, candidate in names if candidate is parameter), None)
-        return known or f"A parameter of shape {tuple(parameter.shape)}"

@@ -33,8 +33,10 @@ def load_checkpoint(path: Path, device: torch.device | str = "cpu") -> dict[str,
             f"{path} is damaged, or not a checkpoint of vsam: {reason} "
             "Delete it to start this run afresh, or choose another folder with --out."
         ) from error
-    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+    version = content.get("version") if isinstance(content, dict) and content.get("format") == _FORMAT else None
+    if not isinstance(version, int):
         raise RunError(f"{path} was not written by vsam. Choose another folder with --out.")
-    if content["version"] > _VERSION:
-        raise RunError(f"{path} was written by a newer vsam (format {content['version']}). Upgrade vsam to use it.")
-    return content
+    if version > _VERSION:
+        raise RunError(f"{path} was written by a newer vsam (format {version}). Upgrade vsam to use it.")
+    checked: dict[str, Any] = content
+    return checked

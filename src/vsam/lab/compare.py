@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 
 from vsam.lab.errors import RunError
-from vsam.lab.folder import read_lines
+from vsam.lab.folder import read_lines, read_summary
 from vsam.lab.recipe import Recipe
 from vsam.lab.train import Run, load_data
 
@@ -93,8 +93,9 @@ class Silent:
 
 
 def run_path(out: Path, recipe: Recipe) -> Path:
-    """Where a run of a recipe lives below `out`."""
-    return out / recipe.name / recipe.method / f"seed-{recipe.seed}"
+    """Where a run of a recipe lives below `out`; quantized runs of a recipe lie beside the others."""
+    bits = recipe.quantize and f"-w{recipe.quantize.weight_bits}a{recipe.quantize.activation_bits}"
+    return out / f"{recipe.name}{bits or ''}" / recipe.method / f"seed-{recipe.seed}"
 
 
 def compare(
@@ -119,10 +120,14 @@ def compare(
         runs: list[Run] = []
         try:
             for recipe in (recipe for recipe in recipes if recipe.seed == seed):
-                runs.append(Run(recipe, run_path(out, recipe), dataset, device))
-            if not started:
+                try:
+                    runs.append(Run(recipe, run_path(out, recipe), dataset, device))
+                except RunError as error:
+                    failures.append(f"{recipe.method}, seed {seed}: {error}")
+            if runs and not started:
                 total = runs[0].total_steps
-                done = {(run.recipe.method, seed): run.step for run in runs}
+                done = {(r.method, r.seed): total for r in recipes if read_summary(run_path(out, r)) is not None}
+                done |= {(run.recipe.method, seed): run.step for run in runs}
                 shown.begin([(r.method, r.seed, done.get((r.method, r.seed), 0), total) for r in recipes])
                 started = True
             failures += _take_turns(runs, shown)
@@ -205,7 +210,7 @@ def speed_spread(cells: Iterable[Cell]) -> dict[str, tuple[float, float]]:
         if cell.seed in references:
             pairs = zip(references[cell.seed], cell.epoch_seconds, strict=False)
             ratios.setdefault(cell.method, []).extend(reference / own for reference, own in pairs)
-    return {method: _quartiles(values) for method, values in ratios.items()}
+    return {method: _quartiles(values) for method, values in ratios.items() if values}
 
 
 def _quartiles(values: list[float]) -> tuple[float, float]:

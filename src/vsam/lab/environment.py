@@ -24,7 +24,7 @@ def choose_device(name: str | None = None) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(1, device=device).add_(1).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"There is no device {name!r} here: {reason}. Leave --device out to take the best.") from error
     if device.type == "meta":

@@ -11,7 +11,7 @@ from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.recipe import Recipe
 
-__all__ = ["RunFolder", "read_lines"]
+__all__ = ["RunFolder", "read_lines", "read_summary"]
 
 
 class RunFolder:
@@ -33,6 +33,7 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"{path} cannot be locked: {error.strerror}. Choose another folder with --out.") from error
         try:
+            self._clear()
             self._check_settings(recipe)
         except BaseException:
             self.close()
@@ -83,6 +84,12 @@ class RunFolder:
         """Release the folder."""
         self._lock.release()
 
+    def _clear(self) -> None:
+        """Remove what killed processes had half written; the lock says that nobody is writing now."""
+        for name in ("config.toml", "metrics.jsonl", "steps.jsonl", "checkpoint.pt", "summary.json"):
+            for path in self.path.glob(f".{name}.*"):
+                path.unlink(missing_ok=True)
+
     def _check_settings(self, recipe: Recipe) -> None:
         path = self.path / "config.toml"
         if not path.exists():
@@ -104,7 +111,9 @@ class RunFolder:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The whole lines of a JSONL file; a last one that was cut off by a kill is left out."""
-    lines = []
+    lines: list[dict[str, Any]] = []
+    if not path.exists():
+        return lines
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             lines.append(json.loads(line))
@@ -119,7 +128,7 @@ def read_summary(path: Path) -> dict[str, Any] | None:
         summary: dict[str, Any] = json.loads((path / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return summary
+    return summary if isinstance(summary, dict) and "accuracy" in summary else None
 
 
 def _difference(begun: dict[str, Any], wanted: dict[str, Any]) -> str:

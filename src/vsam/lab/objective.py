@@ -23,7 +23,8 @@ class Objective:
     """
 
     def __init__(self, recipe: Recipe, model: nn.Module, dataset: Dataset) -> None:
-        self._smoothing = recipe.label_smoothing
+        # The recipe's ε leaves 1 − ε on the target, as in the authors' program; torch's leaves 1 − ε + ε/C.
+        self._smoothing = min(1.0, recipe.label_smoothing * dataset.num_classes / max(1, dataset.num_classes - 1))
         self._saf: SAFLoss | None = None
         self._mesa: MESALoss | None = None
         try:

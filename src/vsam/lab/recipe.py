@@ -18,7 +18,7 @@ __all__ = ["Recipe", "load_recipe", "recipe_header", "recipe_names"]
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=1, strict=True)]
 
 
 class _Table(BaseModel):
@@ -109,7 +109,7 @@ class MESASettings(_Table):
 class QuantizeSettings(_Table):
     """As in `vsam.quantize.quantize`; `checkpoint` is the full-precision run's, or "none"."""
 
-    checkpoint: str
+    checkpoint: str = ""
     weight_bits: Annotated[int, Field(ge=2, le=32)] = 4
     activation_bits: Annotated[int, Field(ge=2, le=32)] = 4
     first_last_bits: Annotated[int, Field(ge=2, le=32)] = 8
@@ -130,6 +130,7 @@ class Recipe(_Table):
         rho: the radius of all methods but ASAM.
         optimizer: the base optimizer.
         schedule: `cosine` falls to 0 over the run, per step.
+        label_smoothing: ε, what is taken from the target and shared among the other classes.
         norms: record gradient and PSF norms of the sampled steps, for the price of one norm.
         checkpoint_seconds: how often a run is saved within an epoch; it always is at the end of one.
     """
@@ -141,7 +142,7 @@ class Recipe(_Table):
     batch: Count
     lr: Positive
     method: str = "vsam"
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1, strict=True)] = 0
     rho: NotNegative = 0.05
     optimizer: Literal["sgd", "adamw"] = "sgd"
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
@@ -199,9 +200,11 @@ def load_recipe(name: str, *, tiny: bool = False, changes: Iterable[str] = ()) -
     smaller = settings.pop("tiny", {})
     settings.setdefault("name", Path(name).name.removesuffix(".toml"))
     if tiny:
+        if not isinstance(smaller, dict):
+            raise UserError(f"Recipe {name}: tiny must be a table, got {smaller!r}.")
         if not smaller:
             raise UserError(f"Recipe {name} has no [tiny] table, so --tiny cannot shrink it. Add one.")
-        settings["name"] += "-tiny"
+        settings["name"] = f"{settings['name']}-tiny" if isinstance(settings["name"], str) else settings["name"]
         _merge(settings, smaller)
     for change in changes:
         key, equals, value = change.partition("=")

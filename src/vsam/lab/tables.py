@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.table import Table
 
-from vsam.lab.compare import Row
+from vsam.lab.compare import Cell, Row, speed_spread
 
-__all__ = ["WRITERS", "to_csv", "to_json", "to_latex", "to_markdown", "to_terminal"]
+__all__ = ["WRITERS", "to_csv", "to_json", "to_latex", "to_markdown", "to_record", "to_terminal"]
 
 Spread = Mapping[str, tuple[float, float]]
 
@@ -30,6 +30,18 @@ def to_terminal(rows: Sequence[Row], spread: Spread) -> Table:
 def to_json(rows: Sequence[Row]) -> str:
     """A list of objects, one a row."""
     return json.dumps([row.to_dict() for row in rows], indent=2) + "\n"
+
+
+def to_record(command: str, rows: Sequence[Row], cells: Sequence[Cell]) -> str:
+    """Everything that a result must state: the command, the table, and what each run says of itself."""
+    record = {
+        "command": command,
+        "rows": [row.to_dict() for row in rows],
+        "speed_to_sgd_quartiles": {method: list(quartiles) for method, quartiles in speed_spread(cells).items()},
+        "training_seconds": sum(cell.summary["seconds"] for cell in cells),
+        "runs": [cell.summary for cell in cells],
+    }
+    return json.dumps(record, indent=2) + "\n"
 
 
 def to_csv(rows: Sequence[Row]) -> str:

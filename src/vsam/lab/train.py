@@ -25,6 +25,7 @@ from vsam.quantize import quantize
 
 __all__ = ["Run", "build_model", "evaluate", "load_data", "quantized_model"]
 
+_PROGRESS = ("seconds", "best", "num_samples", "num_skipped")
 OnStep = Callable[[int], object]
 
 
@@ -166,14 +167,17 @@ class Run:
         self.objective.after_step()
         loss = result.item()
         self.step += 1
+        self._check(loss)
+        self._sums.add(loss, first[0], batch.labels)
+        if isinstance(self.optimizer, SharpnessAware):
+            self._note_record(self.optimizer.last, epoch, loss)
+
+    def _check(self, loss: float) -> None:
         if not math.isfinite(loss):
             raise RunError(
                 f"The loss is {loss} at step {self.step} of {self.total_steps} with {self.recipe.method} "
                 f"(lr {self.recipe.lr:g}, rho {self.recipe.rho:g}). Try a smaller lr or rho, or bf16=false."
             )
-        self._sums.add(loss, first[0], batch.labels)
-        if isinstance(self.optimizer, SharpnessAware):
-            self._note_record(self.optimizer.last, epoch, loss)
 
     def _note_record(self, record: StepRecord | None, epoch: int, loss: float) -> None:
         assert record is not None
@@ -188,6 +192,7 @@ class Run:
     def _measure(self, epoch: int) -> dict[str, Any]:
         count = len(self.dataset.train_images)
         accuracy, test_loss = evaluate(self._forward, self._test, self.device, self.recipe.bf16)
+        self._check(test_loss)
         self.best = max(self.best, accuracy)
         sums, self._sums = self._sums, _Sums()
         return {
@@ -241,7 +246,7 @@ class Run:
                 "optimizer": self.optimizer.state_dict(),
                 "objective": self.objective.state_dict(),
                 "step": self.step,
-                "progress": {name: getattr(self, name) for name in ("seconds", "best", "num_samples", "num_skipped")},
+                "progress": {name: getattr(self, name) for name in _PROGRESS},
                 "sums": vars(self._sums),
                 "generators": generators,
             },
@@ -258,17 +263,24 @@ class Run:
             self.optimizer.load_state_dict(content["optimizer"])
             self.objective.load_state_dict(content["objective"])
             self.step = content["step"]
-            for name, value in content["progress"].items():
-                setattr(self, name, value)
+            if not 0 <= self.step <= self.total_steps:
+                raise ValueError(f"step {self.step} is not one of {self.total_steps}.")
+            for name in _PROGRESS:
+                setattr(self, name, content["progress"][name])
             self._sums = _Sums(**content["sums"])
-            self._generators = {name: state.cpu() for name, state in content["generators"].items()}
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            self._generators = {name: content["generators"][name].cpu() for name in self._generators}
+            with _own_generators(self._generators, self.device):
+                pass
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
             raise RunError(
                 f"{self.folder.checkpoint} does not fit this run: {error} Delete it, or choose another --out."
             ) from error
         self.folder.rewind(self.step)
         if self.step == self.total_steps:  # killed between the last checkpoint and the summary
-            self.folder.finish(self._summarise(read_lines(self.folder.path / "metrics.jsonl")[-1]))
+            lines = read_lines(self.folder.path / "metrics.jsonl")
+            if not lines or lines[-1]["step"] != self.step:
+                raise RunError(f"{self.folder.path / 'metrics.jsonl'} is incomplete. Delete the folder to train anew.")
+            self.folder.finish(self._summarise(lines[-1]))
 
 
 def build_model(recipe: Recipe, dataset: Dataset) -> nn.Module:
@@ -276,13 +288,18 @@ def build_model(recipe: Recipe, dataset: Dataset) -> nn.Module:
     model = models.build(recipe.model, dataset.num_classes, dataset.image_shape[0])
     if recipe.quantize is None:
         return model
+    if not recipe.quantize.checkpoint:
+        raise UserError(
+            f"Quantization starts from a full-precision run of {recipe.model}: add --set "
+            "quantize.checkpoint=RUN/checkpoint.pt, or quantize.checkpoint=none to start from random weights."
+        )
     if recipe.quantize.checkpoint != "none":
         try:
             model.load_state_dict(load_checkpoint(Path(recipe.quantize.checkpoint))["model"])
         except (RuntimeError, KeyError) as error:
             raise UserError(
-                f"quantize.checkpoint must be the checkpoint.pt of a full-precision run of {recipe.model}, or none to "
-                f"start from random weights, got {recipe.quantize.checkpoint!r}: {error}"
+                f"quantize.checkpoint must be the checkpoint.pt of a full-precision run of {recipe.model}, "
+                f"got {recipe.quantize.checkpoint!r}: {error}"
             ) from error
     return quantized_model(model, recipe)
 

@@ -1,6 +1,8 @@
 """The command `vsam`."""
 
+import io
 import sys
+import warnings
 
 __all__ = ["main"]
 
@@ -13,6 +15,10 @@ def main() -> None:
     except ModuleNotFoundError as error:
         print(f"The command needs {error.name}, which comes with: pip install 'vsam[lab]'", file=sys.stderr)
         sys.exit(1)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    warnings.filterwarnings("ignore", "A gradient was not finite", RuntimeWarning)  # counted in the metrics
     try:
         app()
     except (UserError, DataError) as error:

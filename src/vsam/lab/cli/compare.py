@@ -1,5 +1,6 @@
 """`vsam compare`."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, resumable
+from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, folder, resumable
 from vsam.lab.cli.progress import make_progress
 from vsam.lab.compare import Row, run_path, speed_spread, summarise
 from vsam.lab.compare import compare as run_comparison
@@ -17,7 +18,7 @@ from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.methods import METHODS, find_method
 from vsam.lab.recipe import load_recipe
-from vsam.lab.tables import WRITERS, to_terminal
+from vsam.lab.tables import WRITERS, to_record, to_terminal
 
 __all__ = ["compare"]
 
@@ -50,16 +51,23 @@ def compare(
     to_output = [name for name, file in files.items() if str(file) == "-"]
     if len(to_output) > 1:
         raise UserError(f"Only one table fits the standard output, got - for {' and '.join(to_output)}.")
-    chosen, target = choose_device(device), out or Path("runs")
+    chosen, target = choose_device(device), folder(out) or Path("runs")
     first = load_recipe(recipe, tiny=tiny, changes=changes or ())
     recipes = [
         first.model_copy(update={"method": name, "seed": first.seed + i}) for i in range(seeds) for name in names
     ]
     make_folder(target)
+    for file in files.values():
+        if file is not None and str(file) != "-":
+            make_folder(file.parent)
+            if file.is_dir():
+                raise UserError(f"{file} is a folder: give the name of a file.")
     with resumable(), make_progress() as progress:
         cells, failures = run_comparison(recipes, target, data_dir, chosen, progress)
     rows = summarise(cells)
     if rows:
+        command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        write_atomically(target / first.name / "comparison.json", to_record(command, rows, cells))
         _write(rows, files, target / first.name / "accuracy-cost.png")
         if not to_output:
             console = Console(width=None if sys.stdout.isatty() else 120)

@@ -81,4 +81,4 @@ def _setting(settings: dict[str, object], key: str) -> object:
     for name in key.split("."):
         assert isinstance(value, dict)
         value = value[name]
-    return value
+    return "10·rho" if value is None else value  # only ASAM's radius may be left out

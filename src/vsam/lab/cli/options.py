@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from vsam.lab.errors import RunError
+from vsam.lab.errors import RunError, UserError
 
-__all__ = ["Changes", "DataDir", "Device", "Out", "Tiny", "resumable"]
+__all__ = ["Changes", "DataDir", "Device", "Out", "Tiny", "folder", "resumable"]
 
 Changes = Annotated[
     list[str] | None,
@@ -20,7 +20,15 @@ DataDir = Annotated[
     Path | None, typer.Option("--data-dir", help="Where the data sets lie. Default: $VSAM_DATA, else the user's cache.")
 ]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps. Default: the best there is.")]
-Out = Annotated[Path | None, typer.Option("--out", help="The folder to write to.")]
+
+Out = Annotated[str | None, typer.Option("--out", metavar="FOLDER", help="The folder to write to.")]
+
+
+def folder(out: str | None) -> Path | None:
+    """The folder that the user named, if any."""
+    if out == "":
+        raise UserError("--out must not be empty. Write . for this folder.")
+    return None if out is None else Path(out)
 
 
 @contextmanager

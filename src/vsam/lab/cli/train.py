@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, resumable
+from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, folder, resumable
 from vsam.lab.cli.progress import make_progress
 from vsam.lab.compare import run_path
 from vsam.lab.environment import choose_device
@@ -28,7 +28,7 @@ def train(
     """Train one recipe. A killed run goes on by the same command; a finished one changes nothing."""
     settings = load_recipe(recipe, tiny=tiny, changes=changes or ())
     chosen = choose_device(device)
-    path = out or run_path(Path("runs"), settings)
+    path = folder(out) or run_path(Path("runs"), settings)
     with resumable(), make_progress() as progress:
         run = Run(settings, path, load_data(settings, data_dir, chosen), chosen)
         try:

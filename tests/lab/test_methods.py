@@ -1,0 +1,106 @@
+"""Methods by name: each is built as its name says, with the recipe's settings."""
+
+import re
+
+import pytest
+from torch import nn
+from torch.optim import SGD, AdamW
+
+import vsam
+from lab.runs import quick_recipe
+from vsam.lab.errors import UserError
+from vsam.lab.methods import METHODS, build_optimizer, find_method
+
+NAMES = [method.name for method in METHODS]
+
+
+def build(*changes, steps=100):
+    return build_optimizer(nn.Linear(3, 2), quick_recipe(*changes), steps)
+
+
+def test_the_promised_names_are_there():
+    promised = ["sgd", "sam", "sam-5", "sam-10", "looksam-5", "esam", "saf", "mesa", "ae-sam", "vsam", "vsam-a", "asam"]
+    assert sorted(NAMES) == sorted(promised)
+    assert [find_method(name).name for name in NAMES] == NAMES
+
+
+@pytest.mark.parametrize("method", METHODS, ids=NAMES)
+def test_a_method_is_described_in_full_and_its_settings_exist(method):
+    recipe = quick_recipe(f"method={method.name}")
+    assert all((method.summary, method.formula, method.cost, method.avoid, method.reference, method.settings))
+    for key in method.settings:
+        value = recipe
+        for name in key.split("."):
+            value = getattr(value, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("sgd", SGD),
+        ("sam", vsam.SAM),
+        ("sam-5", vsam.SAM),
+        ("looksam-5", vsam.LookSAM),
+        ("esam", vsam.ESAM),
+        ("saf", SGD),
+        ("mesa", SGD),
+        ("ae-sam", vsam.AESAM),
+        ("vsam", vsam.VSAM),
+        ("vsam-a", vsam.VSAM),
+        ("asam", vsam.ASAM),
+    ],
+)
+def test_a_name_gives_its_optimizer(name, kind):
+    assert type(build(f"method={name}")) is kind
+
+
+def test_the_base_optimizer_has_the_recipes_settings():
+    base = build("method=sam", "lr=0.3", "momentum=0.5", "weight_decay=0.2").base
+    assert isinstance(base, SGD)
+    assert [base.param_groups[0][name] for name in ("lr", "momentum", "weight_decay")] == [0.3, 0.5, 0.2]
+    assert isinstance(build("method=sam", "optimizer=adamw").base, AdamW)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (("method=sam-7",), "every=7|Every\\(7\\)|Every\\(k=7\\)"),
+        (("method=looksam-3",), "3"),
+        (("method=vsam", "vsam.gamma=0.6"), "0\\.6"),
+        (("method=vsam-a", "vsam.gamma=0.6"), "Plain|gamma=0(\\.0)?\\b"),
+    ],
+)
+def test_settings_arrive(changes, text):
+    assert re.search(text, repr(build(*changes)).split("Parameter Group")[0] + build(*changes).describe())
+
+
+def test_radii_arrive():
+    assert build("method=sam", "rho=0.3").param_groups[0]["rho"] == 0.3
+    assert build("method=asam", "rho=0.3").param_groups[0]["rho"] == pytest.approx(3)
+    assert build("method=asam", "rho=0.3", "asam.rho=1").param_groups[0]["rho"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("vsm", "'vsam'"),
+        ("sam5", "'sam-5'"),
+        ("SAM", "sgd, sam"),
+        ("", "Known"),
+        ("sam-0", "Known"),
+        ("sam--5", "Known"),
+    ],
+)
+def test_an_unknown_name_gets_a_hint(name, hint):
+    with pytest.raises(UserError, match=f"There is no method {name!r}.*{hint}"):
+        find_method(name)
+
+
+@pytest.mark.parametrize("name", ["sam-1", "sam-7", "sam-100", "looksam-2"])
+def test_any_period_works(name):
+    assert find_method(name).name == name.split("-")[0] + "-5"
+
+
+def test_settings_that_contradict_each_other_are_the_users_error():
+    with pytest.raises(UserError, match="vsam: window must be at least"):
+        build("method=vsam", "vsam.window=10", "vsam.slices=50")
