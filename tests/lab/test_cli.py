@@ -64,6 +64,7 @@ MISTAKES = [
     ("compare", "--seeds", "1.5"),
     ("compare", "--methods", ""),
     ("compare", "--methods", ","),
+    ("compare", "--set", "method=sam"),
     ("compare", "--methods", "sgd,vsm"),
     ("compare", "--recipe", "fashion-maxi"),
     ("compare", "--recipe", ""),

@@ -46,6 +46,8 @@ def compare(
     """Train several methods with several seeds and print the table. Finished runs are kept, begun ones continued."""
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}.")
+    if any(change.partition("=")[0].strip() == "method" for change in changes or ()):
+        raise UserError("--set method=… is for vsam train: a comparison takes its methods from --methods.")
     names = [method.name for method in METHODS] if methods == "all" else _names(methods)
     files = {"json": json, "csv": csv, "markdown": markdown, "latex": latex}
     to_output = [name for name, file in files.items() if str(file) == "-"]
