@@ -13,13 +13,14 @@ def main() -> tuple[list[float], vsam.VSAM]:
     loader = DataLoader(TensorDataset(points, (points[:, 0] * points[:, 1] > 0).long()), batch_size=100, shuffle=True)
     model = nn.Sequential(nn.Linear(10, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 2))
     criterion = nn.CrossEntropyLoss()
+    epochs = 20
 
     base = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
     optimizer = vsam.VSAM(base, model=model, rho=0.05, alpha=0.1, gamma=0.7)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=200)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=len(loader) * epochs)
 
     losses = []
-    for _ in range(20):
+    for _ in range(epochs):
         for inputs, targets in loader:
 
             def closure():

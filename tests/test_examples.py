@@ -159,6 +159,7 @@ def surroundings() -> dict[str, Any]:
         "base": base,
         "optimizer": vsam.VSAM(base, model=model),
         "criterion": nn.CrossEntropyLoss(),
+        "epochs": 1,
         "loader": [(torch.randn(6, 4), torch.randint(3, (6,))) for _ in range(5)],
     }
 

@@ -39,7 +39,9 @@ def work(part: Part) -> None:
     """Let a part run for a while, so that its state is not the first one."""
     draws = random.Random(5)
     if isinstance(part, Where):
-        part.to_offsets_([torch.ones(2), torch.ones(3)], [torch.ones(2), torch.ones(3)], [0.1, 0.1], torch.ones(2))
+        part.to_offsets_(
+            [torch.ones(2), torch.ones(3)], [torch.ones(2), torch.ones(3)], [0.1, 0.1], [torch.ones(()), torch.ones(())]
+        )
     if not isinstance(part, When):
         return
     for step in range(1, 151):

@@ -42,8 +42,8 @@ class GradScaler(torch.amp.GradScaler):
         state = self._per_optimizer_states[id(optimizer)]
         if state["stage"] is not OptState.READY:
             raise RuntimeError(
-                "step() or unscale_() has already been called for this optimizer since the last update(). Both passes "
-                "are unscaled by step(): clip by giving gradients to the base optimizer in a step hook instead."
+                "step() or unscale_() has already been called for this optimizer since the last update(). step() "
+                "unscales both passes itself; to clip gradients, register a step pre-hook on the base optimizer."
             )
         loss = self._run(optimizer, lambda: optimizer.step(*args, **kwargs))
         overflow = optimizer._overflow

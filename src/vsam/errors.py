@@ -1,6 +1,7 @@
 """Checks of what users give, and the words they get when something is wrong."""
 
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ CLOSURE_EXAMPLE = """
 
 def check_number(name: str, value: object) -> float:
     """Return `value` as a float if it is a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ValueError(f"{name} must be a number, got {value!r}.")
     if not math.isfinite(value):
         raise ValueError(f"{name} must be finite, got {value}: every step would be skipped or lost.")
@@ -58,11 +59,11 @@ def check_fraction(name: str, value: object, *, zero: bool = True, one: bool = T
 
 def check_count(name: str, value: object, *, least: int, why: str) -> int:
     """Return `value` if it is a whole number of at least `least`; `why` completes the error's sentence."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise ValueError(f"{name} must be a whole number, got {value!r}.")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}: {why}.")
-    return value
+    return int(value)
 
 
 def check_base(base: object) -> None:
@@ -94,6 +95,8 @@ def check_part(slot: str, part: object) -> None:
     if part is not None and not isinstance(part, kinds[slot]):
         fitting = next((name for name, kind in kinds.items() if isinstance(part, kind)), None)
         remedy = f"it answers '{fitting}': give it as {fitting}=" if fitting else f"take one of vsam.{slot}"
+        if isinstance(part, type) and issubclass(part, Part):
+            remedy += f", constructed: {part.__name__}(…)"
         raise ValueError(f"{slot} cannot be {part!r}, {remedy}.")
 
 
@@ -112,8 +115,10 @@ def check_state(state_dict: dict[str, Any], parts: Sequence[Part], parameters: l
     if sharpness["parts"] != names:
         raise ValueError(f"state_dict was saved with the parts {sharpness['parts']}, but this optimizer has {names}.")
     for i, value in sharpness["memory"].items():
-        if i >= len(parameters) or value.shape != parameters[i].shape:
+        if not 0 <= i < len(parameters) or value.shape != parameters[i].shape:
             raise ValueError(f"state_dict remembers a tensor of shape {tuple(value.shape)} that parameter {i} lacks.")
+    for group in state_dict.get("param_groups", ()):
+        check_not_negative("rho", group.get("rho", 0.0))
     for part, state in zip(parts, sharpness["states"], strict=True):
         try:
             part.load_state_dict(state)

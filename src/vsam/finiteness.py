@@ -63,7 +63,7 @@ class Outcomes:
         if was_skipped and not self._has_warned:
             self._has_warned = True
             warnings.warn(
-                "A gradient was not finite: the step was skipped and the weights were left alone. Further ones are "
+                "A gradient was not finite, or its norm was not: the step was skipped. Further skips are "
                 "counted in num_skipped and not reported. If they are many, lower the learning rate or rho.",
                 RuntimeWarning,
                 stacklevel=2,

@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -157,6 +158,7 @@ class ESAM(SharpnessAware):
         super().__init__(base, model=model, where=RandomSubset(rho, beta, seed))
         self.gamma = check_fraction("gamma", gamma, zero=False)
 
+    @torch.no_grad()
     def step(self, losses: Losses | None = None) -> Any:  # type: ignore[override]
         """Take one step; returns the mean loss of the first pass.
 
@@ -173,7 +175,7 @@ class ESAM(SharpnessAware):
             raise ValueError(f"losses must be a function, got {type(losses).__name__}: see the example of vsam.ESAM.")
         is_moving = any(group["rho"] > 0 for group in self.param_groups)
         # With rho = 0 no sample becomes worse than another, so all are kept, as by the base optimizer.
-        return super().step(Selection(losses, self.gamma if is_moving else 1.0, self._backward))
+        return self._step(Selection(losses, self.gamma if is_moving else 1.0, self._backward))
 
     def perturb(self) -> bool:
         """Refused: choosing samples needs their losses, which only `step(losses)` gets."""

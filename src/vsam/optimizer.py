@@ -1,6 +1,7 @@
 """The one class that runs every method: when × where × between around a base optimizer."""
 
 import copy
+import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -45,8 +46,8 @@ class SharpnessAware(Wrapper):
     Groups may set `rho` (changeable while training) and `perturb=False` (left out of the perturbation and its norm).
     Each optimizer works on its own copy of the parts.
 
-    Cost: 1 + sampled passes. A transient copy of the weights at a sample; one parameter-sized buffer where `between`
-    keeps a memory.
+    Cost: 1 + sampled passes. A transient copy of the weights at a sample. Where `between` keeps a memory, one
+    parameter-sized buffer, and while it is renewed also the old one, for the case that the step fails or is skipped.
 
     Example:
         >>> model = nn.Linear(2, 1)
@@ -108,11 +109,15 @@ class SharpnessAware(Wrapper):
         if isinstance(self._last, dict):
             loss = self._last.pop("loss")
             fetched: dict[str, Any] = {k: v.item() if isinstance(v, Tensor) else v for k, v in self._last.items()}
+            if fetched["skipped"]:
+                fetched["psf_norm"] = None
             self._last = StepRecord(loss=loss, age=self._outcomes.age, **fetched)
         return self._last
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with the record of every step from now on; returns a function that ends it."""
+        if not callable(listener):
+            raise ValueError(f"listener must be a function of a record, got {listener!r}.")
         key = object()
         self._listeners[key] = listener
         return lambda: self._listeners.pop(key, None) and None
@@ -133,9 +138,10 @@ class SharpnessAware(Wrapper):
             closure: computes the loss at the current weights, calls `backward` and returns the loss. It is called
                 once, or twice at a sampled step. Leave it out after `perturb()`.
         """
+        return self._step_without_closure() if closure is None else self._step(closure)
+
+    def _step(self, closure: Closure) -> Any:
         self._refuse_foreign_scaler()
-        if closure is None:
-            return self._step_without_closure()
         if not callable(closure):
             raise ValueError(f"closure must be a function, got {type(closure).__name__}. Write:{CLOSURE_EXAMPLE}")
         self._give_up()
@@ -170,7 +176,16 @@ class SharpnessAware(Wrapper):
         """
         self._give_up()
         try:
-            return self._begin(self._decide(), self._note.generators).was_sampled
+            step = self._begin(self._decide(), self._note.generators)
+            if step.was_sampled and self.model is not None and not self._note.was_called:
+                self._note.was_called = True
+                warnings.warn(
+                    "No forward pass of model was seen, so the second pass cannot repeat the first one's dropout. Give "
+                    "model= the module that you call: the compiled one, not the one inside.",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            return step.was_sampled
         except BaseException:
             self._give_up()
             raise
@@ -216,7 +231,8 @@ class SharpnessAware(Wrapper):
         return load
 
     def __getstate__(self) -> dict[str, Any]:
-        self._give_up()
+        if not self._is_running:
+            self._give_up()
         names = ("base", "model", "when", "where", "between", *self._settings)
         private = ("_note", "_memory", "_num_steps", "_num_samples", "_outcomes")
         return {name: self.__dict__[name] for name in names + private}
@@ -233,6 +249,7 @@ class SharpnessAware(Wrapper):
         super().__setstate__(state)  # gives torch's hooks, and no groups of our own
 
     def _step_without_closure(self) -> None:
+        self._refuse_foreign_scaler()
         step = self._pending
         if step is None:
             raise RuntimeError(
@@ -253,7 +270,7 @@ class SharpnessAware(Wrapper):
 
     def _begin(self, wants_sample: bool, generators: Generators | None) -> Step:
         """Take in the first gradient; if the step is to be sampled, move the weights."""
-        step = self._pending = Step(self._collect_some("Call backward() before perturb()"))
+        step = self._pending = Step(self._collect_some("Call backward() before perturb()"), self._scaler)
         if isinstance(self.when, DecidesAfter):
             wants_sample = self.when.wants_sample(self._num_steps + 1, float(step.grad_norm))
         if wants_sample:
@@ -267,13 +284,18 @@ class SharpnessAware(Wrapper):
     def _end(self, step: Step) -> None:
         """Put the weights back and take in the second gradient."""
         step.descend()
+        if step.scaler is not self._scaler:
+            raise RuntimeError(
+                "perturb() and step() must both go through the scaler, or neither: call scaler.perturb(optimizer) and "
+                "scaler.step(optimizer)."
+            )
         if step.was_sampled:
             step.sharpen(self._collect_some("Run forward and backward again after perturb() returned True"))
 
     def _apply(self, step: Step, loss: Any) -> None:
         """Hand the gradient to the base optimizer, unless it is not finite, and note what happened."""
         self._note.forget()
-        self._pending, self._draws = None, []
+        self._pending = None
         is_finite = step.is_finite
         is_deferred = self._may_defer(step)
         was_skipped = not is_deferred and not bool(is_finite)
@@ -301,6 +323,8 @@ class SharpnessAware(Wrapper):
         if self.between.keeps_memory:
             memory = [step.psf[parameter] for parameter in step.parameters]
             self.between.remember(memory, step.gradients, step.grad_norm)
+            # Two finite gradients may differ by more than their type can hold.
+            tensors.zero_unless_(tensors.all_finite(tensors.norms(memory)), memory)
             if is_finite is not None:
                 tensors.select_(is_finite, memory, [self._memory.get(parameter) for parameter in step.parameters])
 
@@ -324,16 +348,18 @@ class SharpnessAware(Wrapper):
         )
 
     def _note_step(self, step: Step, loss: Any, was_skipped: bool | Tensor, psf_norm: Tensor | None) -> None:
+        self._draws = []
         self._num_steps += 1
         self._num_samples += step.was_sampled
         self._outcomes.add(step.was_sampled, was_skipped)
-        needs_norm = step.was_sampled or bool(self._listeners) or isinstance(self.when, DecidesAfter)
+        is_reused = bool(self._memory) and self.between.uses_norm
+        needs_norm = step.was_sampled or is_reused or bool(self._listeners) or isinstance(self.when, DecidesAfter)
         rate = self.when.rate
         self._last = {
             "step": self._num_steps,
             "sampled": step.was_sampled,
             "skipped": was_skipped,
-            "loss": loss.detach() if isinstance(loss, Tensor) else loss,
+            "loss": _detached(loss),
             "rate": self._num_samples / self._num_steps if rate is None else rate,
             "grad_norm": step.grad_norm if needs_norm else None,
             "psf_norm": psf_norm,
@@ -345,8 +371,11 @@ class SharpnessAware(Wrapper):
                 listener(record)
 
     def _collect_some(self, remedy: str) -> list[Tensor]:
-        """The parameters that have a gradient, which is unscaled where a scaler asked for it."""
-        parameters = [p for p in self._parameters() if p.grad is not None and p.requires_grad]
+        """The parameters that have a gradient, unscaled where a scaler asked for it; frozen ones lose theirs."""
+        for parameter in self._parameters():
+            if not parameter.requires_grad:
+                parameter.grad = None
+        parameters = [p for p in self._parameters() if p.grad is not None]
         if not parameters:
             raise RuntimeError(f"No parameter has a gradient. {remedy}, or in the closure:{CLOSURE_EXAMPLE}")
         gradients = [p.grad for p in parameters if p.grad is not None]
@@ -379,7 +408,9 @@ class SharpnessAware(Wrapper):
         """The radius of each parameter that may be moved."""
         self._complete_groups()
         groups = [group for group in self.param_groups if group.get("perturb", True)]
-        return {parameter: group["rho"] for group in groups for parameter in group["params"]}
+        # What is maximised gets worse the other way.
+        signed = [(group, -group["rho"] if group.get("maximize") else group["rho"]) for group in groups]
+        return {parameter: rho for group, rho in signed for parameter in group["params"]}
 
     def _complete_groups(self) -> None:
         for group in self.param_groups:
@@ -405,3 +436,12 @@ class SharpnessAware(Wrapper):
 
     def _parts(self) -> tuple[When, Where, Between]:
         return self.when, self.where, self.between
+
+
+def _detached(loss: Any) -> Any:
+    """What a closure returned, without its graph."""
+    if isinstance(loss, Tensor):
+        return loss.detach()
+    if isinstance(loss, dict):
+        return {name: _detached(value) for name, value in loss.items()}
+    return tuple(_detached(value) for value in loss) if isinstance(loss, list | tuple) else loss

@@ -97,13 +97,16 @@ class Where(Part):
 
     @abstractmethod
     def to_offsets_(
-        self, gradients: list[Tensor], weights: Sequence[Tensor], rhos: Sequence[float], norms: Tensor
+        self, gradients: list[Tensor], weights: Sequence[Tensor], rhos: Sequence[float], norms: list[Tensor]
     ) -> None:
         """Turn gradients into offsets e in place; `rhos` and `norms` hold a radius and ‖g‖ for each tensor."""
 
 
 class Between(Part):
     """What gradient is used, and what is remembered for the steps that are not sampled?"""
+
+    uses_norm: bool = False
+    """Whether `reuse_` looks at ‖g‖."""
 
     keeps_memory: bool = False
     """Whether `remember` is called, which costs one parameter-sized buffer."""

@@ -77,10 +77,14 @@ class ForwardNote:
     def __init__(self) -> None:
         self.generators: Generators | None = None
         self._is_stale = False
+        self.was_called = False
 
     def __call__(self, module: nn.Module, inputs: Any) -> None:
         """Note where a step's first pass begins: at its first forward, unless that was given up meanwhile."""
-        if torch.compiler.is_compiling() or not (module.training and torch.is_grad_enabled()):
+        if torch.compiler.is_compiling():
+            return
+        self.was_called = True
+        if not (module.training and torch.is_grad_enabled()):
             return
         if self.generators is None or self._is_stale:
             self.generators = Generators({p.device for p in module.parameters()})

@@ -19,17 +19,18 @@ class Step:
 
     Args:
         parameters: those that have a gradient now.
+        scaler: who had scaled that gradient, if anybody.
     """
 
-    def __init__(self, parameters: list[Tensor]) -> None:
-        self.parameters = parameters
+    def __init__(self, parameters: list[Tensor], scaler: object = None) -> None:
+        self.parameters, self.scaler = parameters, scaler
         self.norms = tensors.norms(self.gradients)
         self.was_sampled = False
         self.is_listened_to = False
         self.watched: list[Tensor] = []
         self.psf: dict[Tensor, Tensor] = {}
         self._plain: dict[Tensor, Tensor] = {}
-        self._sharp_norms = self.norms
+        self._sharp_norms: list[Tensor] = []
         self._way_back = ExitStack()
 
     @property
@@ -45,7 +46,7 @@ class Step:
     @property
     def is_finite(self) -> Tensor:
         """Whether every gradient of both passes is finite, still on the device."""
-        return tensors.all_finite(self.norms, self._sharp_norms)
+        return tensors.all_finite(self.norms + self._sharp_norms)
 
     def climb(
         self,
@@ -66,12 +67,13 @@ class Step:
         """
         self.was_sampled = True
         kept = set(kept)
-        places = [i for i, parameter in enumerate(self.parameters) if parameter in rhos]
-        moved = [self.parameters[i] for i in places]
-        copied = [parameter for parameter in moved if parameter in kept]
+        are_shared = len({gradient.data_ptr() for gradient in self.gradients}) < len(self.parameters)
+        moved = [parameter for parameter in self.parameters if parameter in rhos]
+        copied = [parameter for parameter in moved if parameter in kept or are_shared]
         copies = dict(zip(copied, tensors.copies([_gradient(p) for p in copied]), strict=True))
-        offsets = [copies[p] if p in copies else _gradient(p) for p in moved]
-        where.to_offsets_(offsets, moved, [rhos[p] for p in moved], self.norms[places])
+        offsets = [copies[p] if p in copies else tensors.own(_gradient(p)) for p in moved]
+        norms = [norm for parameter, norm in zip(self.parameters, self.norms, strict=True) if parameter in rhos]
+        where.to_offsets_(offsets, moved, [rhos[p] for p in moved], norms)
         # Weights that are not finite could make the second pass raise, where the step ought to be skipped.
         tensors.zero_unless_(tensors.all_finite(self.norms), offsets)
         self._plain = {p: tensors.own(_gradient(p)) for p in self.parameters if p in kept}
@@ -115,9 +117,11 @@ class Step:
 
     def sample(self) -> Sample:
         """The norms over the watched tensors."""
-        places = {parameter: i for i, parameter in enumerate(self.parameters)}
+        norms = dict(
+            zip(self.parameters, self.norms, strict=False)
+        )  # late parameters have no norm, and are not watched
         psf_norm = tensors.total(tensors.norms([self.psf[parameter] for parameter in self.watched]))
-        grad_norm = tensors.total(self.norms[[places[parameter] for parameter in self.watched]])
+        grad_norm = tensors.total([norms[parameter] for parameter in self.watched])
         return Sample(psf_norm, grad_norm, self.is_finite)
 
 

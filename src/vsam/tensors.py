@@ -69,17 +69,17 @@ def absolute(tensors: list[Tensor], offset: float) -> list[Tensor]:
     return results
 
 
-def norms(tensors: list[Tensor]) -> Tensor:
-    """The L2 norm of each tensor, in one vector of at least single precision."""
+def norms(tensors: list[Tensor]) -> list[Tensor]:
+    """The L2 norm of each tensor, in at least single precision, all on the first one's device."""
     if not tensors:
-        return torch.zeros(0)
+        return []
     dtype, device = _wide(tensors), tensors[0].device
-    return torch.stack([norm.to(device) for norm in torch._foreach_norm(tensors, 2, dtype)])
+    return [norm.to(device) for norm in torch._foreach_norm(tensors, 2, dtype)]
 
 
-def total(norms: Tensor) -> Tensor:
+def total(norms: list[Tensor]) -> Tensor:
     """The L2 norm over all tensors, given the norm of each."""
-    return torch.linalg.vector_norm(norms)  # type: ignore[no-any-return]
+    return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
 
 
 def lerp_(targets: list[Tensor], ends: list[Tensor], weight: Tensor) -> None:
@@ -96,9 +96,9 @@ def dot(left: list[Tensor], right: list[Tensor]) -> Tensor:
     return torch.stack([(a.to(dtype) * b).sum().to(device) for a, b in zip(left, right, strict=True)]).sum()
 
 
-def all_finite(*vectors: Tensor) -> Tensor:
-    """Whether all numbers are finite, as a tensor, so that asking does not make the device wait."""
-    return torch.isfinite(torch.stack([vector.sum() for vector in vectors])).all()
+def all_finite(norms: list[Tensor]) -> Tensor:
+    """Whether all norms are finite, as a tensor, so that asking does not make the device wait."""
+    return torch.isfinite(torch.stack(norms)).all() if norms else torch.tensor(True)
 
 
 def zero_unless_(condition: Tensor, targets: list[Tensor]) -> None:
@@ -110,7 +110,7 @@ def zero_unless_(condition: Tensor, targets: list[Tensor]) -> None:
 def own(tensor: Tensor) -> Tensor:
     """The tensor itself, or a copy where it is part of a larger storage that somebody else may write to."""
     is_part = tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size()
-    return tensor.clone() if is_part else tensor
+    return tensor.detach().clone() if is_part else tensor.detach()
 
 
 def select_(condition: Tensor, targets: list[Tensor], others: list[Tensor | None]) -> None:

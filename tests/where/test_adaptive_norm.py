@@ -14,8 +14,8 @@ def random_tensors(seed: int) -> list[Tensor]:
     return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in SHAPES]
 
 
-def norms_of(tensors: list[Tensor]) -> Tensor:
-    return torch.stack([tensor.norm() for tensor in tensors])
+def norms_of(tensors: list[Tensor]) -> list[Tensor]:
+    return [tensor.norm() for tensor in tensors]
 
 
 @pytest.mark.parametrize("eta", [0.0, 0.01, 1.0])

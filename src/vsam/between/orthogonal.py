@@ -28,6 +28,8 @@ class Orthogonal(Between):
     Reference: Liu et al., Towards Efficient and Scalable Sharpness-Aware Minimization, CVPR 2022.
     """
 
+    uses_norm = True
+
     def __init__(self, scale: float = 0.1) -> None:
         self.scale = check_not_negative("scale", scale)
 
@@ -40,12 +42,12 @@ class Orthogonal(Between):
         """The direction gv/‖gv‖, written over the PSF; zero where gv is rounding noise."""
         # gv is also the PSF's part orthogonal to g, PSF − c·g with c = ⟨PSF, g⟩/‖g‖² and g = gs − PSF.
         along = tensors.dot(psf, sharp) - tensors.dot(psf, psf)
-        c = torch.where(grad_norm > 0, along / grad_norm.square(), 0.0)
+        c = (along / grad_norm / grad_norm).masked_fill(grad_norm == 0, 0.0)
         tensors.lerp_(psf, sharp, -c)
         length, noise = tensors.total(tensors.norms(psf)), 1e-6 * tensors.total(tensors.norms(sharp))
         if length.dtype == torch.float64:
             noise = 1e-6 * noise
-        tensors.multiply_(psf, torch.where(length > noise, 1 / length, 0.0))
+        tensors.multiply_(psf, (1 / length).masked_fill(length <= noise, 0.0))
 
     def reuse_(self, gradients: list[Tensor], memory: list[Tensor], age: int, grad_norm: Tensor) -> None:
         """`g ← g + λ · ‖g‖ · gv/‖gv‖`."""

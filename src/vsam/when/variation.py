@@ -188,9 +188,11 @@ class Variation(DecidesBefore):
 
     def _update(self) -> None:
         self._take_in()
+        # Paper: (10) and (13) do not say what holds while there are fewer than N values; s is left alone.
         if len(self._ratios) == len(self._variances) == self.window:
             self.change_var, self.change_norm = self._changes()
             s = self.s * (1 + self.alpha * self.change_var + self.alpha * self.change_norm)  # (14)
+            # Paper: (14) has no lower bound, with which sampling could die out.
             self.s = min(max(s, self.minimum), self.highest)
 
     def _changes(self) -> tuple[float, float]:
@@ -252,5 +254,6 @@ def mean_change(values: list[float]) -> float:
 
 def relative_change(old: float, new: float) -> float:
     """(new − old)/old; 0 where that is no number."""
+    # Paper: (9) and (12) do not say what holds where the denominator is 0.
     change = (new - old) / old if old else 0.0
     return change if math.isfinite(change) else 0.0

@@ -36,7 +36,7 @@ class AdaptiveNorm(Where):
         self.eta = check_not_negative("eta", eta)
 
     def to_offsets_(
-        self, gradients: list[Tensor], weights: Sequence[Tensor], rhos: Sequence[float], norms: Tensor
+        self, gradients: list[Tensor], weights: Sequence[Tensor], rhos: Sequence[float], norms: list[Tensor]
     ) -> None:
         """Scale by t, to the radius, and by t again."""
         pairs = [(g, w) for g, w in zip(gradients, weights, strict=True) if w.ndim > 1]

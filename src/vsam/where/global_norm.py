@@ -31,7 +31,7 @@ class GlobalNorm(Where):
         self.rho = check_not_negative("rho", rho)
 
     def to_offsets_(
-        self, gradients: list[Tensor], weights: Sequence[Tensor], rhos: Sequence[float], norms: Tensor
+        self, gradients: list[Tensor], weights: Sequence[Tensor], rhos: Sequence[float], norms: list[Tensor]
     ) -> None:
         """Scale each gradient to its share of the radius."""
         scale_to_radius_(gradients, rhos, norms)
@@ -41,7 +41,7 @@ class GlobalNorm(Where):
         return "at a distance rho along the gradient"
 
 
-def scale_to_radius_(gradients: list[Tensor], rhos: Sequence[float], norms: Tensor) -> None:
+def scale_to_radius_(gradients: list[Tensor], rhos: Sequence[float], norms: list[Tensor]) -> None:
     """`g ← ρ · g / (‖g‖ + 1e-12)` with one norm over all tensors and a radius for each."""
     total = tensors.total(norms) + 1e-12
     for rho in dict.fromkeys(rhos):

@@ -40,12 +40,14 @@ class RandomSubset(Where):
         self.generator: random.Random = random.Random(self.seed)
 
     def to_offsets_(
-        self, gradients: list[Tensor], weights: Sequence[Tensor], rhos: Sequence[float], norms: Tensor
+        self, gradients: list[Tensor], weights: Sequence[Tensor], rhos: Sequence[float], norms: list[Tensor]
     ) -> None:
         """Draw the kept tensors, scale them to the radius, and clear the others."""
+        if not gradients:
+            return
         kept = [i for i in range(len(gradients)) if self.generator.random() < self.beta]
         kept = kept or [self.generator.randrange(len(gradients))]
-        scale_to_radius_([gradients[i] for i in kept], [rhos[i] / self.beta for i in kept], norms[kept])
+        scale_to_radius_([gradients[i] for i in kept], [rhos[i] / self.beta for i in kept], [norms[i] for i in kept])
         for i in set(range(len(gradients))).difference(kept):
             gradients[i].zero_()
 
