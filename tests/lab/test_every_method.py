@@ -67,6 +67,7 @@ def test_quantization_without_its_checkpoint_says_what_to_add(finished, tmp_path
 
 
 def test_quantized_runs_of_a_recipe_lie_beside_the_others(tmp_path):
-    command = vsam("train", *QUICK, "--set", "quantize.checkpoint=none", folder=tmp_path)
+    command = vsam("compare", *QUICK, "--seeds", "1", "--set", "quantize.checkpoint=none", folder=tmp_path)
     assert command.code == 0, command.stderr
-    assert (tmp_path / "runs/fashion-mini-tiny-w4a4/vsam/seed-0/summary.json").exists()
+    for file in ("vsam/seed-0/summary.json", "comparison.json", "accuracy-cost.png"):
+        assert (tmp_path / "runs/fashion-mini-tiny-w4a4" / file).exists()

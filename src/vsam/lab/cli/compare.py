@@ -59,6 +59,7 @@ def compare(
         first.model_copy(update={"method": name, "seed": first.seed + i}) for i in range(seeds) for name in names
     ]
     make_folder(target)
+    place = run_path(target, first).parent.parent
     for file in files.values():
         if file is not None and str(file) != "-":
             make_folder(file.parent)
@@ -69,19 +70,19 @@ def compare(
     rows = summarise(cells)
     if rows:
         command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-        write_atomically(target / first.name / "comparison.json", to_record(command, rows, cells))
-        _write(rows, files, target / first.name / "accuracy-cost.png")
+        write_atomically(place / "comparison.json", to_record(command, rows, cells))
+        _write(rows, files, place / "accuracy-cost.png")
         if not to_output:
             console = Console(width=None if sys.stdout.isatty() else 120)
             console.print(to_terminal(rows, speed_spread(cells)))
             console.print(
                 "AIS: images per second of training. Methods of a seed train in turns of one epoch; in brackets the "
-                "quartiles of\nan epoch's speed against the SGD epoch of the same turn. Accuracy: last epoch. "
+                "quartiles of an epoch's speed against the SGD epoch of the same turn. Accuracy: last epoch. "
                 "Ideal: 2/(1 + samples/steps).",
                 highlight=False,
             )
-            typer.echo(f"Picture: {target / first.name / 'accuracy-cost.png'}")
-            typer.echo(f"Runs: {run_path(target, first).parent.parent}")
+            typer.echo(f"Picture: {place / 'accuracy-cost.png'}")
+            typer.echo(f"Runs: {place}")
     if failures:
         raise RunError("These runs failed:\n  " + "\n  ".join(failures))
 
