@@ -14,9 +14,10 @@ from vsam import tensors
 from vsam.between import Plain
 from vsam.errors import CLOSURE_EXAMPLE, check_base, check_model, check_not_negative, check_part, check_state
 from vsam.finiteness import Outcomes, step_fused, takes_found_inf
+from vsam.groups import complete_radii, last_in_model, radii
 from vsam.parts import Between, DecidesAfter, DecidesBefore, When, Where
 from vsam.published import describe
-from vsam.records import StepRecord
+from vsam.records import Journal, Listener, StepRecord
 from vsam.second_pass import ForwardNote, Generators, Statistics, tracking_layers
 from vsam.step import Step
 from vsam.when import Always
@@ -26,7 +27,6 @@ from vsam.wrapper import Wrapper
 __all__ = ["SharpnessAware"]
 
 Closure = Callable[[], Any]
-Listener = Callable[[StepRecord], object]
 
 
 class SharpnessAware(Wrapper):
@@ -63,8 +63,6 @@ class SharpnessAware(Wrapper):
     _settings: tuple[str, ...] = ()
     """Attributes of a derived class that copies and pickles must keep."""
 
-    _last: StepRecord | dict[str, Any] | None
-
     def __init__(
         self,
         base: Optimizer,
@@ -89,7 +87,7 @@ class SharpnessAware(Wrapper):
         self._num_steps = self._num_samples = 0
         self._outcomes = Outcomes()
         self.__setstate__({})
-        self._complete_groups()
+        complete_radii(self.param_groups, self.where.rho)
         if model is not None:
             weakref.finalize(self, model.register_forward_pre_hook(self._note).remove)
 
@@ -106,21 +104,11 @@ class SharpnessAware(Wrapper):
     @property
     def last(self) -> StepRecord | None:
         """The record of the latest step; its numbers are fetched from the device when it is looked at."""
-        if isinstance(self._last, dict):
-            loss = self._last.pop("loss")
-            fetched: dict[str, Any] = {k: v.item() if isinstance(v, Tensor) else v for k, v in self._last.items()}
-            if fetched["skipped"]:
-                fetched["psf_norm"] = None
-            self._last = StepRecord(loss=loss, age=self._outcomes.age, **fetched)
-        return self._last
+        return self._journal.last
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with the record of every step from now on; returns a function that ends it."""
-        if not callable(listener):
-            raise ValueError(f"listener must be a function of a record, got {listener!r}.")
-        key = object()
-        self._listeners[key] = listener
-        return lambda: self._listeners.pop(key, None) and None
+        return self._journal.subscribe(listener)
 
     def describe(self) -> str:
         """In plain words: what this mixture does, what it costs, and whether it was ever published."""
@@ -201,7 +189,7 @@ class SharpnessAware(Wrapper):
         """Add a group to the base optimizer; it gets the method's `rho` unless it names its own."""
         check_not_negative("rho", param_group.get("rho", self.where.rho))
         self.base.add_param_group(param_group)
-        self._complete_groups()
+        complete_radii(self.param_groups, self.where.rho)
 
     def _save(self) -> dict[str, Any]:
         if not self._is_running:
@@ -222,10 +210,11 @@ class SharpnessAware(Wrapper):
         sharpness = check_state(state_dict, parts, parameters)
 
         def load() -> None:
-            self._complete_groups()
+            complete_radii(self.param_groups, self.where.rho)
             self.when, self.where, self.between = parts
             self._memory = {parameters[i]: value.to(parameters[i]) for i, value in sharpness["memory"].items()}
-            self._outcomes, self._last = Outcomes(sharpness["num_skipped"], sharpness["age"]), None
+            self._outcomes = Outcomes(sharpness["num_skipped"], sharpness["age"])
+            self._journal.forget()
             self._num_steps, self._num_samples = sharpness["num_steps"], sharpness["num_samples"]
 
         return load
@@ -239,8 +228,7 @@ class SharpnessAware(Wrapper):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # What belongs to this object and this moment only is neither copied nor saved.
-        self._listeners: dict[object, Listener] = {}
-        self._last = None
+        self._journal = Journal()
         self._pending: Step | None = None
         self._draws: list[tuple[Any, Any]] = []
         self._is_running = self._has_stepped = False
@@ -274,11 +262,11 @@ class SharpnessAware(Wrapper):
         if isinstance(self.when, DecidesAfter):
             wants_sample = self.when.wants_sample(self._num_steps + 1, float(step.grad_norm))
         if wants_sample:
-            step.is_listened_to = bool(self._listeners)
-            step.watched = self._watched(step.parameters)
+            step.is_listened_to = self._journal.is_read
+            step.watched = last_in_model(step.parameters, self.when.watch, self.model)
             needs_all = self.between.keeps_memory or step.is_listened_to
             kept = step.parameters if needs_all else step.watched
-            step.climb(self.where, self._rhos(), kept, self.model, generators)
+            step.climb(self.where, radii(self.param_groups, self.where.rho), kept, self.model, generators)
         return step
 
     def _end(self, step: Step) -> None:
@@ -341,7 +329,7 @@ class SharpnessAware(Wrapper):
         return (
             takes_found_inf(self.base)
             and isinstance(self.when, DecidesBefore)
-            and not self._listeners
+            and not self._journal.is_read
             and self._has_stepped
             and (not self.state or all(parameter in self.state for parameter in step.parameters))
             and self._memory.keys() <= set(step.parameters)
@@ -353,22 +341,20 @@ class SharpnessAware(Wrapper):
         self._num_samples += step.was_sampled
         self._outcomes.add(step.was_sampled, was_skipped)
         is_reused = bool(self._memory) and self.between.uses_norm
-        needs_norm = step.was_sampled or is_reused or bool(self._listeners) or isinstance(self.when, DecidesAfter)
-        rate = self.when.rate
-        self._last = {
-            "step": self._num_steps,
-            "sampled": step.was_sampled,
-            "skipped": was_skipped,
-            "loss": _detached(loss),
-            "rate": self._num_samples / self._num_steps if rate is None else rate,
-            "grad_norm": step.grad_norm if needs_norm else None,
-            "psf_norm": psf_norm,
-            **self.when.details(),
-        }
+        needs_norm = step.was_sampled or is_reused or self._journal.is_read or isinstance(self.when, DecidesAfter)
+        rate, details = self.when.rate, self.when.details()
         self.when.advance(self._num_steps, step.was_sampled, was_skipped is True)
-        if self._listeners and (record := self.last) is not None:
-            for listener in list(self._listeners.values()):
-                listener(record)
+        self._journal.write(
+            step=self._num_steps,
+            sampled=step.was_sampled,
+            skipped=was_skipped,
+            loss=loss,
+            rate=self._num_samples / self._num_steps if rate is None else rate,
+            age=lambda: self._outcomes.age,
+            grad_norm=step.grad_norm if needs_norm else None,
+            psf_norm=psf_norm,
+            **details,
+        )
 
     def _collect_some(self, remedy: str) -> list[Tensor]:
         """The parameters that have a gradient, unscaled where a scaler asked for it; frozen ones lose theirs."""
@@ -394,28 +380,6 @@ class SharpnessAware(Wrapper):
     def _backward(self, loss: Tensor) -> None:
         (loss if self._scaler is None else self._scaler.scale(loss)).backward()
 
-    def _watched(self, parameters: list[Tensor]) -> list[Tensor]:
-        """The last tensors, in the model's order where it is known."""
-        watch = self.when.watch
-        if watch == 0:
-            return []
-        if self.model is not None:
-            places: dict[Tensor, int] = {p: i for i, p in enumerate(self.model.parameters())}
-            parameters = sorted(parameters, key=lambda parameter: places.get(parameter, -1))
-        return list(parameters) if watch is None else parameters[-watch:]
-
-    def _rhos(self) -> dict[Tensor, float]:
-        """The radius of each parameter that may be moved."""
-        self._complete_groups()
-        groups = [group for group in self.param_groups if group.get("perturb", True)]
-        # What is maximised gets worse the other way.
-        signed = [(group, -group["rho"] if group.get("maximize") else group["rho"]) for group in groups]
-        return {parameter: rho for group, rho in signed for parameter in group["params"]}
-
-    def _complete_groups(self) -> None:
-        for group in self.param_groups:
-            check_not_negative("rho", group.setdefault("rho", self.where.rho))
-
     def _give_up(self) -> None:
         """Put everything back as if the step under way had not begun."""
         step, self._pending = self._pending, None
@@ -436,12 +400,3 @@ class SharpnessAware(Wrapper):
 
     def _parts(self) -> tuple[When, Where, Between]:
         return self.when, self.where, self.between
-
-
-def _detached(loss: Any) -> Any:
-    """What a closure returned, without its graph."""
-    if isinstance(loss, Tensor):
-        return loss.detach()
-    if isinstance(loss, dict):
-        return {name: _detached(value) for name, value in loss.items()}
-    return tuple(_detached(value) for value in loss) if isinstance(loss, list | tuple) else loss

@@ -1,11 +1,12 @@
 """What the optimizer tells: one record a step to listeners, one sample to the part that decides."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-__all__ = ["Sample", "StepRecord"]
+__all__ = ["Journal", "Listener", "Sample", "StepRecord"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +53,62 @@ class Sample:
     psf_norm: Tensor
     grad_norm: Tensor
     is_finite: Tensor
+
+
+Listener = Callable[[StepRecord], object]
+
+
+class Journal:
+    """The latest record and whoever listens; numbers stay on the device until somebody looks."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[object, Listener] = {}
+        self._fields: dict[str, Any] = {}
+        self._last: StepRecord | None = None
+
+    @property
+    def is_read(self) -> bool:
+        """Whether anybody listens."""
+        return bool(self._listeners)
+
+    @property
+    def last(self) -> StepRecord | None:
+        """The latest record, fetched now if nobody has looked yet."""
+        if self._fields:
+            fields, self._fields = self._fields, {}
+            loss, age = fields.pop("loss"), fields.pop("age")()
+            fetched: dict[str, Any] = {name: v.item() if isinstance(v, Tensor) else v for name, v in fields.items()}
+            if fetched["skipped"]:
+                fetched["psf_norm"] = None
+            self._last = StepRecord(loss=loss, age=age, **fetched)
+        return self._last
+
+    def subscribe(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with every record; returns a function that ends it."""
+        if not callable(listener):
+            raise ValueError(f"listener must be a function of a record, got {listener!r}.")
+        key = object()
+        self._listeners[key] = listener
+        return lambda: self._listeners.pop(key, None) and None
+
+    def forget(self) -> None:
+        """Drop the latest record."""
+        self._fields, self._last = {}, None
+
+    def write(self, **fields: Any) -> None:
+        """Take in a step's fields; `age` is a function, since it may be known only later."""
+        fields["loss"] = _detached(fields["loss"])
+        self._fields = fields
+        for listener in list(self._listeners.values()):
+            record = self.last
+            assert record is not None
+            listener(record)
+
+
+def _detached(loss: Any) -> Any:
+    """What a closure returned, without its graph."""
+    if isinstance(loss, Tensor):
+        return loss.detach()
+    if isinstance(loss, dict):
+        return {name: _detached(value) for name, value in loss.items()}
+    return tuple(_detached(value) for value in loss) if isinstance(loss, list | tuple) else loss

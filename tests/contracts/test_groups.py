@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import vsam
 from contract_table import BASES, LENGTH, METHODS, Run, assert_same, every_method, network
+from vsam.groups import last_in_model
 
 
 def _grouped(method: str, *options: dict[str, Any]) -> Run:
@@ -170,8 +171,12 @@ def test_watching_follows_the_order_of_the_model() -> None:
     base = torch.optim.SGD(groups, lr=0.1)
     with_model, without = vsam.VSAM(base, model=model, watch=2), vsam.VSAM(base, watch=2)
     parameters = [p for group in base.param_groups for p in group["params"]]
-    assert {id(p) for p in with_model._watched(parameters)} == {id(p) for p in model[5].parameters()}
-    assert {id(p) for p in without._watched(parameters)} == {id(p) for p in model[2].parameters()}
+    assert {id(p) for p in last_in_model(parameters, with_model.when.watch, with_model.model)} == {
+        id(p) for p in model[5].parameters()
+    }
+    assert {id(p) for p in last_in_model(parameters, without.when.watch, without.model)} == {
+        id(p) for p in model[2].parameters()
+    }
 
 
 def test_hooks_and_groups_survive_together() -> None:

@@ -9,21 +9,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from vsam import ESAM, SharpnessAware, StepRecord
-from vsam.lab import models
 from vsam.lab.checkpoint import load_checkpoint, save_checkpoint
 from vsam.lab.data import Augment, Batch, Batches, Dataset, load
 from vsam.lab.environment import describe_environment
-from vsam.lab.errors import RunError, UserError
+from vsam.lab.errors import RunError
 from vsam.lab.folder import RunFolder, read_lines
 from vsam.lab.methods import build_optimizer, find_method
+from vsam.lab.network import build_model, evaluate
 from vsam.lab.objective import Objective
 from vsam.lab.recipe import Recipe
-from vsam.quantize import quantize
 
-__all__ = ["Run", "build_model", "evaluate", "load_data", "quantized_model"]
+__all__ = ["Run", "load_data"]
 
 _PROGRESS = ("seconds", "best", "num_samples", "num_skipped")
 OnStep = Callable[[int], object]
@@ -283,33 +281,6 @@ class Run:
             self.folder.finish(self._summarise(lines[-1]))
 
 
-def build_model(recipe: Recipe, dataset: Dataset) -> nn.Module:
-    """The recipe's network; a quantized one starts from the weights of a full-precision run."""
-    model = models.build(recipe.model, dataset.num_classes, dataset.image_shape[0])
-    if recipe.quantize is None:
-        return model
-    if not recipe.quantize.checkpoint:
-        raise UserError(
-            f"Quantization starts from a full-precision run of {recipe.model}: add --set "
-            "quantize.checkpoint=RUN/checkpoint.pt, or quantize.checkpoint=none to start from random weights."
-        )
-    if recipe.quantize.checkpoint != "none":
-        try:
-            model.load_state_dict(load_checkpoint(Path(recipe.quantize.checkpoint))["model"])
-        except (RuntimeError, KeyError) as error:
-            raise UserError(
-                f"quantize.checkpoint must be the checkpoint.pt of a full-precision run of {recipe.model}, "
-                f"got {recipe.quantize.checkpoint!r}: {error}"
-            ) from error
-    return quantized_model(model, recipe)
-
-
-def quantized_model(model: nn.Module, recipe: Recipe) -> nn.Module:
-    """A quantization-aware copy of the model, as the recipe says."""
-    assert recipe.quantize is not None
-    return quantize(model, **recipe.quantize.model_dump(exclude={"checkpoint", "perturb_steps"}))
-
-
 class _Sums:
     """What adds up over an epoch."""
 
@@ -319,20 +290,6 @@ class _Sums:
     def add(self, loss: float, logits: Tensor, labels: Tensor) -> None:
         self.loss += loss * len(labels)
         self.correct += int((logits.argmax(1) == labels).sum())
-
-
-@torch.no_grad()
-def evaluate(model: nn.Module, batches: Batches, device: torch.device, bf16: bool = False) -> tuple[float, float]:
-    """Accuracy in percent and mean cross entropy."""
-    model.eval()
-    correct, loss, count = 0, 0.0, 0
-    for images, labels, _ in batches:
-        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-            logits = model(images)
-        loss += float(F.cross_entropy(logits.float(), labels, reduction="sum"))
-        correct += int((logits.argmax(1) == labels).sum())
-        count += len(labels)
-    return 100 * correct / count, loss / count
 
 
 @contextmanager

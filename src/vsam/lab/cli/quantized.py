@@ -15,8 +15,9 @@ from vsam.lab.cli.options import DataDir, Device
 from vsam.lab.data import Batches
 from vsam.lab.environment import choose_device
 from vsam.lab.errors import RunError, UserError
+from vsam.lab.network import evaluate, quantized_model
 from vsam.lab.recipe import Recipe
-from vsam.lab.train import evaluate, load_data, quantized_model
+from vsam.lab.train import load_data
 from vsam.quantize import size_report
 
 __all__ = ["quantized"]

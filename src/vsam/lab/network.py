@@ -1,0 +1,57 @@
+"""The network of a run: built, quantized where the recipe says so, and evaluated."""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from vsam.lab import models
+from vsam.lab.checkpoint import load_checkpoint
+from vsam.lab.data import Batches, Dataset
+from vsam.lab.errors import UserError
+from vsam.lab.recipe import Recipe
+from vsam.quantize import quantize
+
+__all__ = ["build_model", "evaluate", "quantized_model"]
+
+
+def build_model(recipe: Recipe, dataset: Dataset) -> nn.Module:
+    """The recipe's network; a quantized one starts from the weights of a full-precision run."""
+    model = models.build(recipe.model, dataset.num_classes, dataset.image_shape[0])
+    if recipe.quantize is None:
+        return model
+    if not recipe.quantize.checkpoint:
+        raise UserError(
+            f"Quantization starts from a full-precision run of {recipe.model}: add --set "
+            "quantize.checkpoint=RUN/checkpoint.pt, or quantize.checkpoint=none to start from random weights."
+        )
+    if recipe.quantize.checkpoint != "none":
+        try:
+            model.load_state_dict(load_checkpoint(Path(recipe.quantize.checkpoint))["model"])
+        except (RuntimeError, KeyError) as error:
+            raise UserError(
+                f"quantize.checkpoint must be the checkpoint.pt of a full-precision run of {recipe.model}, "
+                f"got {recipe.quantize.checkpoint!r}: {error}"
+            ) from error
+    return quantized_model(model, recipe)
+
+
+def quantized_model(model: nn.Module, recipe: Recipe) -> nn.Module:
+    """A quantization-aware copy of the model, as the recipe says."""
+    assert recipe.quantize is not None
+    return quantize(model, **recipe.quantize.model_dump(exclude={"checkpoint", "perturb_steps"}))
+
+
+@torch.no_grad()
+def evaluate(model: nn.Module, batches: Batches, device: torch.device, bf16: bool = False) -> tuple[float, float]:
+    """Accuracy in percent and mean cross entropy."""
+    model.eval()
+    correct, loss, count = 0, 0.0, 0
+    for images, labels, _ in batches:
+        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            logits = model(images)
+        loss += float(F.cross_entropy(logits.float(), labels, reduction="sum"))
+        correct += int((logits.argmax(1) == labels).sum())
+        count += len(labels)
+    return 100 * correct / count, loss / count
