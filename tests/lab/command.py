@@ -97,6 +97,7 @@ def assert_refused(command: Command, code: int, *parts: str) -> None:
 
 def _run(command: Command) -> None:
     os.chdir(command.folder)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may have it ignored
     os.environ |= {"OMP_NUM_THREADS": "1", **command.environment}
     streams = [command.terminal, command.terminal] if command.terminal else command.streams
     for number, path in enumerate(streams, start=1):
