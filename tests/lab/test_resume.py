@@ -9,6 +9,7 @@ import torch
 
 from lab.command import QUICK, Command, assert_refused, vsam
 from lab.runs import assert_same_run, lines, open_run
+from vsam.lab.errors import RunError
 from vsam.lab.methods import METHODS
 
 OFTEN = ("--set", "checkpoint_seconds=1e-6")
@@ -117,3 +118,13 @@ def test_every_other_method_goes_on_in_the_middle_of_an_epoch(tmp_path, method):
         cut.train_epoch()
     cut.close()
     assert_same_run(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_a_checkpoint_of_another_run_is_refused(begun, tmp_path):
+    """Its weights would fit, and the result would be nobody's."""
+    other = open_run(tmp_path / "other", "seed=1")
+    other.train_epoch()
+    other.close()
+    (begun / "checkpoint.pt").write_bytes((tmp_path / "other/checkpoint.pt").read_bytes())
+    with pytest.raises(RunError, match="belongs to a run with other settings"):
+        open_run(begun)

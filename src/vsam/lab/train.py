@@ -256,6 +256,10 @@ class Run:
             self.folder.rewind(0)
             return
         content = load_checkpoint(self.folder.checkpoint, self.device)
+        if content.get("recipe") != self.recipe.model_dump():
+            raise RunError(
+                f"{self.folder.checkpoint} belongs to a run with other settings. Delete it, or choose another --out."
+            )
         try:
             self.model.load_state_dict(content["model"])
             self.optimizer.load_state_dict(content["optimizer"])

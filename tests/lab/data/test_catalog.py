@@ -100,3 +100,10 @@ def test_fashion_is_found_when_all_four_files_are_there(tmp_path):
 
 def test_the_speed_can_be_measured():
     assert images_per_second((1, 8, 8), count=200, channels_last=True) > 0
+
+
+def test_a_data_directory_that_is_a_file_is_named(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("not a folder")
+    with pytest.raises(DataError, match=r"cannot be used.*Choose another --data-dir"):
+        load("cifar10", path)

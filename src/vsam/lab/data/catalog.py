@@ -73,9 +73,13 @@ def load(
     if size is not None or grey is not None:
         raise DataError(f"size and grey are for folder:PATH only: the images of {name} have a fixed shape.")
     root = data_directory(data_dir)
-    if kind in _CIFARS:
-        return load_cifar(_CIFARS[kind], root, allow_download=allow_download)
-    return load_fashion(root) if kind == "fashion-mnist" else load_fashion_mini()
+    try:
+        if kind in _CIFARS:
+            return load_cifar(_CIFARS[kind], root, allow_download=allow_download)
+        return load_fashion(root) if kind == "fashion-mnist" else load_fashion_mini()
+    except OSError as error:
+        where = error.filename or root
+        raise DataError(f"{where} cannot be used: {error.strerror or error}. Choose another --data-dir.") from error
 
 
 def describe(data_dir: str | os.PathLike[str] | None = None) -> list[Description]:
