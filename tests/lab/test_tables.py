@@ -14,9 +14,9 @@ from vsam.lab.tables import WRITERS, to_csv, to_json, to_latex, to_markdown, to_
 ROWS = [make_row(), make_row("sgd", seeds=1, ais_ratio_to_sam=None, speed_to_sgd=None)]
 
 
-def printed(rows, spread, width=120):
+def printed(rows, width=120):
     console = Console(width=width, file=io.StringIO())
-    console.print(to_terminal(rows, spread))
+    console.print(to_terminal(rows))
     return console.file.getvalue()
 
 
@@ -61,6 +61,15 @@ def test_the_title_counts_seeds(count, words):
 
 
 def test_the_terminal_shows_the_spread_beside_the_speed():
-    text = printed(ROWS, {"sam": (0.5, 0.54)})
+    text = printed(ROWS)
     assert "0.52 (0.50–0.54)" in text
     assert max(len(line) for line in text.splitlines()) <= 120
+
+
+def test_speeds_that_were_not_measured_together_are_marked():
+    assert "| ~1.00 | ~0.52 | 1.00 |" in to_markdown([make_row(quartiles=None)])
+    assert "~0.52 " in printed([make_row(quartiles=None)])
+
+
+def test_half_a_sample_is_shown():
+    assert "| 4.5 |" in to_markdown([make_row(samples=4.5)])

@@ -20,8 +20,8 @@ def summary(path):
 @pytest.mark.parametrize("method", ["sgd", "sam", "vsam"])
 def test_a_run_is_a_folder_with_these_files(finished, method):
     names = {path.name for path in (finished / method).iterdir()} - {".lock"}
-    expected = {"config.toml", "metrics.jsonl", "checkpoint.pt", "summary.json"}
-    assert names == (expected if method == "sgd" else expected | {"steps.jsonl"})
+    expected = {"config.toml", "metrics.jsonl", "steps.jsonl", "checkpoint.pt", "summary.json"}
+    assert names == expected
 
 
 @pytest.mark.parametrize("method", ["sgd", "sam", "vsam"])
@@ -146,3 +146,33 @@ def test_weights_that_explode_in_the_last_step_are_no_result(tmp_path):
     command = vsam("train", *QUICK, *arguments, "--out", "run", folder=tmp_path)
     assert_refused(command, 1, "nan", "sgd", "smaller lr")
     assert not (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.parametrize(("method", "count"), [("sam", 6), ("vsam", 4), ("looksam-5", 3)])
+def test_a_run_whose_second_gradients_are_never_finite_is_no_result(tmp_path, method, count):
+    arguments = ("train", *QUICK, "--set", f"method={method}", "--set", "rho=1e30", "--out", "run")
+    for _ in range(2):
+        command = vsam(*arguments, folder=tmp_path)
+        assert_refused(command, 1, f"last {count} second", "of 12", f"with {method} ", "rho 1e+30", "smaller rho")
+        assert not (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.filterwarnings("ignore:A gradient was not finite")
+def test_a_few_skipped_steps_are_counted(tmp_path):
+    run = open_run(tmp_path / "run", "method=sam", "epochs=1")
+
+    def disturb(step):
+        run.optimizer.param_groups[0]["rho"] = 1e30 if step in (1, 2, 4) else 0.1
+
+    run.train_epoch(disturb)
+    run.close()
+    assert lines(tmp_path / "run" / "metrics.jsonl")[0]["skipped"] == 3
+    assert summary(tmp_path / "run")["skipped"] == 3
+    again = vsam("train", *QUICK, "--set", "method=sam", "--set", "epochs=1", "--out", "run", folder=tmp_path)
+    assert "3 skipped as not finite" in again.stdout
+
+
+def test_saf_announces_its_memory_before_training(tmp_path):
+    command = vsam("train", *QUICK, "--set", "method=saf", "--out", "run", folder=tmp_path)
+    assert command.code == 0
+    assert command.stderr.startswith("SAF keeps the logits of 96 samples over 2 epochs: ")

@@ -1,5 +1,6 @@
 """Comparing methods: every method × seed, trained in turns so that their speeds are fair, and one table."""
 
+import secrets
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -8,12 +9,16 @@ from typing import Any, Protocol
 
 import torch
 
-from vsam.lab.errors import RunError
-from vsam.lab.folder import read_lines, read_summary
+from vsam.lab.errors import RunError, UserError
+from vsam.lab.folder import check_settings, read_lines, read_summary
 from vsam.lab.recipe import Recipe
+from vsam.lab.speed import Cell, Speed, read_cell, relative_speed
 from vsam.lab.train import Run, load_data
 
-__all__ = ["Cell", "Progress", "Row", "Silent", "compare", "run_path", "speed_spread", "summarise"]
+__all__ = ["Cell", "Progress", "Row", "Silent", "compare", "read_cell", "run_path", "summarise"]
+
+
+_NUMBERS = ("accuracy", "best", "samples", "ais")
 
 
 @dataclass(frozen=True)
@@ -30,9 +35,11 @@ class Row:
         best: of the best epoch, likewise.
         samples: second gradients of a run, mean over seeds.
         ais: images per second of training, data loading included and evaluation excluded; mean over seeds.
-        ais_ratio_to_sam: AIS over SAM's, if SAM is in the table.
-        speed_to_sgd: AIS over SGD's, if SGD is in the table.
+        ais_ratio_to_sam: the speed against SAM's as `relative_speed` tells it, if SAM is in the table.
+        speed_to_sgd: likewise against SGD's.
         ideal_ratio: 2/(1 + p), the speed against SAM if a pass were all that costs, for p = samples/steps.
+        label: what the table calls the row: the method, and what was varied.
+        quartiles: of the speed against SGD over epochs of the same turns; None where they were not timed together.
     """
 
     data: str
@@ -49,21 +56,12 @@ class Row:
     ais_ratio_to_sam: float | None
     speed_to_sgd: float | None
     ideal_ratio: float
+    label: str
+    quartiles: tuple[float, float] | None
 
     def to_dict(self) -> dict[str, Any]:
-        """The row in plain types."""
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of a comparison: what it was, where it is, and what came out."""
-
-    method: str
-    seed: int
-    path: Path
-    summary: dict[str, Any]
-    epoch_seconds: list[float]
+        """The row in plain types, for programs."""
+        return {name: value for name, value in asdict(self).items() if name not in ("label", "quartiles")}
 
 
 class Progress(Protocol):
@@ -95,7 +93,7 @@ class Silent:
 def run_path(out: Path, recipe: Recipe) -> Path:
     """Where a run of a recipe lives below `out`; quantized runs of a recipe lie beside the others."""
     bits = recipe.quantize and f"-w{recipe.quantize.weight_bits}a{recipe.quantize.activation_bits}"
-    return out / f"{recipe.name}{bits or ''}" / recipe.method / f"seed-{recipe.seed}"
+    return out / f"{recipe.name}{bits or ''}" / recipe.label / f"seed-{recipe.seed}"
 
 
 def compare(
@@ -111,48 +109,54 @@ def compare(
     cells, and a sentence for each failed one.
     """
     shown = progress or Silent()
+    for recipe in recipes:
+        check_settings(run_path(out, recipe), recipe)
     dataset = load_data(recipes[0], data_dir, device)
-    seeds = list(dict.fromkeys(recipe.seed for recipe in recipes))
+    total = recipes[0].epochs * -(-len(dataset.train_images) // recipes[0].batch)
+    shown.begin([(r.label, r.seed, _steps_done(run_path(out, r), total), total) for r in recipes])
     failures: list[str] = []
     cells: list[Cell] = []
-    started = False
-    for seed in seeds:
+    for seed in dict.fromkeys(recipe.seed for recipe in recipes):
         runs: list[Run] = []
         try:
             for recipe in (recipe for recipe in recipes if recipe.seed == seed):
                 try:
                     runs.append(Run(recipe, run_path(out, recipe), dataset, device))
-                except RunError as error:
-                    failures.append(f"{recipe.method}, seed {seed}: {error}")
-            if runs and not started:
-                total = runs[0].total_steps
-                done = {(r.method, r.seed): total for r in recipes if read_summary(run_path(out, r)) is not None}
-                done |= {(run.recipe.method, seed): run.step for run in runs}
-                shown.begin([(r.method, r.seed, done.get((r.method, r.seed), 0), total) for r in recipes])
-                started = True
+                except (RunError, UserError) as error:
+                    if isinstance(error, UserError) and not cells:
+                        raise
+                    failures.append(f"{recipe.label}, seed {seed}: {error}")
             failures += _take_turns(runs, shown)
-            cells += [_cell(run) for run in runs if run.is_finished]
+            cells += [read_cell(run.folder.path) for run in runs if run.is_finished]
         finally:
             for run in runs:
                 run.close()
     return cells, failures
 
 
+def _steps_done(path: Path, total: int) -> int:
+    """How far a run is; a checkpoint within an epoch, which may be a little further, is not opened for that."""
+    if read_summary(path) is not None:
+        return total
+    lines = read_lines(path / "metrics.jsonl")
+    return int(lines[-1]["step"]) if lines else 0
+
+
 def _take_turns(runs: Sequence[Run], shown: Progress) -> list[str]:
     failures = []
     failed: set[int] = set()
+    call, turn = secrets.token_hex(4), 0
     while unfinished := [run for run in runs if not run.is_finished and id(run) not in failed]:
+        turn += 1
         for run in unfinished:
-            method, seed = run.recipe.method, run.recipe.seed
-            run.listeners = (_tell(shown.epoch, method, seed),)
+            label, seed = run.recipe.label, run.recipe.seed
+            run.turn = f"{call}-{turn}"
+            run.listeners = (_tell(shown.epoch, label, seed),)
             try:
-                run.train_epoch(_tell(shown.advance, method, seed))
+                run.train_epoch(_tell(shown.advance, label, seed))
             except RunError as error:
                 failed.add(id(run))
-                failures.append(f"{method}, seed {seed}: {error}")
-    for run in runs:
-        if run.is_finished:
-            shown.advance(run.recipe.method, run.recipe.seed, run.total_steps)
+                failures.append(f"{label}, seed {seed}: {error}")
     return failures
 
 
@@ -160,61 +164,41 @@ def _tell(show: Callable[[str, int, Any], None], method: str, seed: int) -> Call
     return lambda value: show(method, seed, value)
 
 
-def _cell(run: Run) -> Cell:
-    summary = run.folder.summary()
-    assert summary is not None
-    seconds = [line["seconds"] for line in read_lines(run.folder.path / "metrics.jsonl")]
-    return Cell(run.recipe.method, run.recipe.seed, run.folder.path, summary, seconds)
-
-
 def summarise(cells: Iterable[Cell]) -> list[Row]:
-    """One row a method, in the order in which they first appear."""
-    by_method: dict[str, list[dict[str, Any]]] = {}
+    """One row a label, in the order in which they first appear."""
+    by_label: dict[str, list[Cell]] = {}
     for cell in cells:
-        by_method.setdefault(cell.method, []).append(cell.summary)
-    ais = {method: statistics.fmean(s["ais"] for s in summaries) for method, summaries in by_method.items()}
-    return [_row(method, summaries, ais) for method, summaries in by_method.items()]
+        by_label.setdefault(cell.label, []).append(cell)
+    return [_row(label, group, by_label) for label, group in by_label.items()]
 
 
-def _row(method: str, summaries: list[dict[str, Any]], ais: dict[str, float]) -> Row:
-    accuracy, best = [s["accuracy"] for s in summaries], [s["best"] for s in summaries]
-    samples, steps = statistics.fmean(s["samples"] for s in summaries), summaries[0]["steps"]
+def _row(label: str, cells: list[Cell], by_label: dict[str, list[Cell]]) -> Row:
+    first = cells[0].summary
+    accuracy, best, samples, ais = ([cell.summary[key] for cell in cells] for key in _NUMBERS)
+    to_sam, to_sgd = (_speed(cells, by_label.get(name)) for name in ("sam", "sgd"))
     return Row(
-        data=summaries[0]["data"],
-        model=summaries[0]["model"],
-        method=method,
-        seeds=len(summaries),
-        steps=steps,
+        data=first["data"],
+        model=first["model"],
+        method=cells[0].method,
+        seeds=len(cells),
+        steps=first["steps"],
         accuracy=statistics.fmean(accuracy),
         accuracy_std=_deviation(accuracy),
         best=statistics.fmean(best),
         best_std=_deviation(best),
-        samples=samples,
-        ais=ais[method],
-        ais_ratio_to_sam=ais[method] / ais["sam"] if "sam" in ais else None,
-        speed_to_sgd=ais[method] / ais["sgd"] if "sgd" in ais else None,
-        ideal_ratio=2 / (1 + samples / steps),
+        samples=statistics.fmean(samples),
+        ais=statistics.fmean(ais),
+        ais_ratio_to_sam=to_sam.ratio if to_sam else None,
+        speed_to_sgd=to_sgd.ratio if to_sgd else None,
+        ideal_ratio=2 / (1 + statistics.fmean(samples) / first["steps"]),
+        label=label,
+        quartiles=to_sgd.quartiles if to_sgd else None,
     )
+
+
+def _speed(cells: list[Cell], references: list[Cell] | None) -> Speed | None:
+    return relative_speed(cells, references) if references else None
 
 
 def _deviation(values: list[float]) -> float:
     return statistics.stdev(values) if len(values) > 1 else 0.0
-
-
-def speed_spread(cells: Iterable[Cell]) -> dict[str, tuple[float, float]]:
-    """For each method the quartiles of its epochs' speed against the SGD epoch that ran in the same turn."""
-    cells = list(cells)
-    references = {cell.seed: cell.epoch_seconds for cell in cells if cell.method == "sgd"}
-    ratios: dict[str, list[float]] = {}
-    for cell in cells:
-        if cell.seed in references:
-            pairs = zip(references[cell.seed], cell.epoch_seconds, strict=False)
-            ratios.setdefault(cell.method, []).extend(reference / own for reference, own in pairs)
-    return {method: _quartiles(values) for method, values in ratios.items() if values}
-
-
-def _quartiles(values: list[float]) -> tuple[float, float]:
-    if len(values) < 2:
-        return values[0], values[0]
-    low, _, high = statistics.quantiles(values, n=4)
-    return low, high

@@ -11,7 +11,7 @@ from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.recipe import Recipe
 
-__all__ = ["RunFolder", "read_lines", "read_summary"]
+__all__ = ["RunFolder", "check_settings", "read_lines", "read_summary"]
 
 
 class RunFolder:
@@ -34,7 +34,9 @@ class RunFolder:
             raise UserError(f"{path} cannot be locked: {error.strerror}. Choose another folder with --out.") from error
         try:
             self._clear()
-            self._check_settings(recipe)
+            check_settings(path, recipe)
+            if not (path / "config.toml").exists():
+                write_atomically(path / "config.toml", recipe.to_toml())
         except BaseException:
             self.close()
             raise
@@ -51,6 +53,8 @@ class RunFolder:
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Write the summary, which marks the run as finished."""
+        if not (self.path / "steps.jsonl").exists():
+            write_atomically(self.path / "steps.jsonl", "")
         write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
 
     def add_line(self, name: str, line: dict[str, Any]) -> None:
@@ -90,23 +94,24 @@ class RunFolder:
             for path in self.path.glob(f".{name}.*"):
                 path.unlink(missing_ok=True)
 
-    def _check_settings(self, recipe: Recipe) -> None:
-        path = self.path / "config.toml"
-        if not path.exists():
-            if self.checkpoint.exists() or (self.path / "summary.json").exists():
-                raise UserError(f"{self.path} holds a run without its config.toml. Choose another folder with --out.")
-            write_atomically(path, recipe.to_toml())
-            return
-        try:
-            begun = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise UserError(f"{path} cannot be read: {error}. Choose another folder with --out.") from error
-        wanted = tomllib.loads(recipe.to_toml())
-        if begun != wanted:
-            raise UserError(
-                f"{self.path} was begun with other settings ({_difference(begun, wanted)}). "
-                "Give those, delete the folder, or choose another with --out."
-            )
+
+def check_settings(path: Path, recipe: Recipe) -> None:
+    """Refuse a folder in which a run with other settings was begun."""
+    config = path / "config.toml"
+    if not config.exists():
+        if (path / "checkpoint.pt").exists() or (path / "summary.json").exists():
+            raise UserError(f"{path} holds a run without its config.toml. Choose another folder with --out.")
+        return
+    try:
+        begun = tomllib.loads(config.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UserError(f"{config} cannot be read: {error}. Choose another folder with --out.") from error
+    wanted = tomllib.loads(recipe.to_toml())
+    if begun != wanted:
+        raise UserError(
+            f"{path} was begun with other settings ({_difference(begun, wanted)}). "
+            "Give those, delete the folder, or choose another with --out."
+        )
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -127,6 +127,7 @@ class Recipe(_Table):
         batch: images a step; the last batch of an epoch may be smaller.
         lr: of the first step.
         method: as `vsam methods` lists them.
+        variant: a word that tells runs of one method apart, as in `alpha-0.1`; part of the folder's name.
         rho: the radius of all methods but ASAM.
         optimizer: the base optimizer.
         schedule: `cosine` falls to 0 over the run, per step.
@@ -142,6 +143,7 @@ class Recipe(_Table):
     batch: Count
     lr: Positive
     method: str = "vsam"
+    variant: str | None = None
     seed: Annotated[int, Field(ge=0, le=2**63 - 1, strict=True)] = 0
     rho: NotNegative = 0.05
     optimizer: Literal["sgd", "adamw"] = "sgd"
@@ -168,6 +170,11 @@ class Recipe(_Table):
     @classmethod
     def _model_exists(cls, name: str) -> str:
         return models.canonical(name)
+
+    @property
+    def label(self) -> str:
+        """What tables and folders call a run: the method and its variant."""
+        return f"{self.method}-{self.variant}" if self.variant else self.method
 
     def to_toml(self) -> str:
         """The recipe with all its settings, as a file that `load_recipe` reads."""

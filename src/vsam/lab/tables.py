@@ -3,27 +3,24 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from rich.table import Table
 
-from vsam.lab.compare import Cell, Row, speed_spread
+from vsam.lab.compare import Cell, Row
 
 __all__ = ["WRITERS", "to_csv", "to_json", "to_latex", "to_markdown", "to_record", "to_terminal"]
-
-Spread = Mapping[str, tuple[float, float]]
 
 _HEADINGS = ("method", "accuracy %", "best %", "2nd gradients", "AIS", "of SAM", "of SGD", "ideal of SAM")
 
 
-def to_terminal(rows: Sequence[Row], spread: Spread) -> Table:
-    """The table for a terminal."""
+def to_terminal(rows: Sequence[Row]) -> Table:
+    """The table for a terminal, with the spread of the speeds."""
     table = Table(title=_title(rows), title_justify="left")
     for heading in _HEADINGS:
         table.add_column(heading, justify="left" if heading == "method" else "right")
     for row in rows:
-        table.add_row(*_cells(row, spread, "±"))
+        table.add_row(*_cells(row, "±", quartiles=True))
     return table
 
 
@@ -37,7 +34,7 @@ def to_record(command: str, rows: Sequence[Row], cells: Sequence[Cell]) -> str:
     record = {
         "command": command,
         "rows": [row.to_dict() for row in rows],
-        "speed_to_sgd_quartiles": {method: list(quartiles) for method, quartiles in speed_spread(cells).items()},
+        "speed_to_sgd_quartiles": {row.label: row.quartiles for row in rows},
         "training_seconds": sum(cell.summary["seconds"] for cell in cells),
         "runs": [cell.summary for cell in cells],
     }
@@ -55,13 +52,13 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 def to_markdown(rows: Sequence[Row]) -> str:
     """A table for a README."""
-    lines = [_HEADINGS, ("---", *("---:" for _ in _HEADINGS[1:])), *(_cells(row, {}, "±") for row in rows)]
+    lines = [_HEADINGS, ("---", *("---:" for _ in _HEADINGS[1:])), *(_cells(row, "±") for row in rows)]
     return f"{_title(rows)}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def to_latex(rows: Sequence[Row]) -> str:
     """A booktabs table for a paper."""
-    lines = [_HEADINGS, *(_cells(row, {}, r"$\pm$") for row in rows)]
+    lines = [_HEADINGS, *(_cells(row, r"$\pm$") for row in rows)]
     first, *rest = [" & ".join(cell.replace("%", r"\%") for cell in line) + r" \\" for line in lines]
     body = "\n".join([r"\toprule", first, r"\midrule", *rest, r"\bottomrule"])
     return f"% {_title(rows)}\n\\begin{{tabular}}{{l{'r' * (len(_HEADINGS) - 1)}}}\n{body}\n\\end{{tabular}}\n"
@@ -81,15 +78,16 @@ def _title(rows: Sequence[Row]) -> str:
     return f"{rows[0].model} on {rows[0].data}, {rows[0].steps:,} steps, {counts} seed{'s' if seeds != [1] else ''}"
 
 
-def _cells(row: Row, spread: Spread, sign: str) -> tuple[str, ...]:
+def _cells(row: Row, sign: str, *, quartiles: bool = False) -> tuple[str, ...]:
+    apart = "" if row.quartiles else "~"
     return (
-        row.method,
+        row.label,
         _with_deviation(row.accuracy, row.accuracy_std, row.seeds, sign),
         _with_deviation(row.best, row.best_std, row.seeds, sign),
-        f"{row.samples:,.0f}",
+        f"{row.samples:,.1f}".removesuffix(".0"),
         f"{row.ais:,.0f}",
-        _ratio(row.ais_ratio_to_sam),
-        _ratio(row.speed_to_sgd) + _range(spread.get(row.method)),
+        _ratio(row.ais_ratio_to_sam, apart),
+        _ratio(row.speed_to_sgd, apart) + (_range(row.quartiles) if quartiles else ""),
         f"{row.ideal_ratio:.2f}",
     )
 
@@ -98,8 +96,8 @@ def _with_deviation(mean: float, deviation: float, seeds: int, sign: str) -> str
     return f"{mean:.2f} {sign} {deviation:.2f}" if seeds > 1 else f"{mean:.2f}"
 
 
-def _ratio(value: Any) -> str:
-    return "–" if value is None else f"{value:.2f}"
+def _ratio(value: float | None, apart: str) -> str:
+    return "–" if value is None else f"{apart}{value:.2f}"
 
 
 def _range(quartiles: tuple[float, float] | None) -> str:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,8 @@ from vsam.lab.recipe import Recipe
 
 __all__ = ["Run", "load_data"]
 
-_PROGRESS = ("seconds", "best", "num_samples", "num_skipped")
+_PROGRESS = ("seconds", "best", "num_samples", "num_skipped", "skips_in_a_row")
+_MOST_SKIPS_IN_A_ROW = 10
 OnStep = Callable[[int], object]
 
 
@@ -47,6 +48,8 @@ class Run:
         dataset: as `load_data` gives it.
         device: where to train.
         listeners: called with a dictionary of metrics after each epoch.
+
+    `turn` may be set before an epoch: epochs of several runs with the same turn ran one after the other.
     """
 
     def __init__(
@@ -73,6 +76,8 @@ class Run:
         self.best = 0.0
         self.num_samples = 0
         self.num_skipped = 0
+        self.skips_in_a_row = 0
+        self.turn: str | None = None
         with _own_generators(None, device) as end:
             torch.manual_seed(recipe.seed)
             self._build()
@@ -102,6 +107,7 @@ class Run:
         """Train to the end of the current epoch, evaluate, and save; after the last one, write the summary."""
         with _own_generators(self._generators, self.device) as end:
             epoch = self.epoch
+            turn = self.turn if self.step % self.steps_per_epoch == 0 else None
             begun = time.perf_counter()
             for batch in self._train.epoch(epoch, start=self.step % self.steps_per_epoch):
                 self._train_step(batch, epoch)
@@ -112,7 +118,7 @@ class Run:
                     self._save(end())
                     begun = time.perf_counter()
             self._stop_clock(begun)
-            metrics = self._measure(epoch)
+            metrics = self._measure(epoch) | {"turn": turn}
             self.folder.add_line("metrics.jsonl", metrics)
             self._generators = end()
             self._save(self._generators)
@@ -177,10 +183,26 @@ class Run:
                 f"(lr {self.recipe.lr:g}, rho {self.recipe.rho:g}). Try a smaller lr or rho, or bf16=false."
             )
 
+    def _check_skips(self, record: StepRecord) -> None:
+        if record.skipped:
+            self.skips_in_a_row += 1
+        elif record.sampled:
+            self.skips_in_a_row = 0
+        if self.skips_in_a_row >= min(_MOST_SKIPS_IN_A_ROW, self.steps_per_epoch):
+            self._stop_for_skips()
+
+    def _stop_for_skips(self) -> NoReturn:
+        raise RunError(
+            f"The last {self.skips_in_a_row} second gradients were not finite, and their steps skipped, at step "
+            f"{self.step} of {self.total_steps} with {self.recipe.method} (lr {self.recipe.lr:g}, rho "
+            f"{self.recipe.rho:g}). Try a smaller rho or lr, or bf16=false."
+        )
+
     def _note_record(self, record: StepRecord | None, epoch: int, loss: float) -> None:
         assert record is not None
         assert isinstance(self.optimizer, SharpnessAware)
         self.num_samples, self.num_skipped = self.optimizer.num_samples, self.optimizer.num_skipped
+        self._check_skips(record)
         self._sums.rate += record.rate
         if record.sampled:
             names = ("rate", "grad_norm", "psf_norm", "s", "change_var", "change_norm")
@@ -210,11 +232,14 @@ class Run:
 
     def _summarise(self, metrics: dict[str, Any]) -> dict[str, Any]:
         recipe = self.recipe
+        if 0 < self.num_samples <= self.skips_in_a_row:
+            self._stop_for_skips()
         return {
             "recipe": recipe.name,
             "data": self.dataset.name,
             "model": recipe.model,
             "method": recipe.method,
+            "label": recipe.label,
             "seed": recipe.seed,
             "epochs": recipe.epochs,
             "steps": self.total_steps,

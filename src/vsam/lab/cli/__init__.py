@@ -1,6 +1,7 @@
 """The command `vsam`."""
 
 import io
+import logging
 import sys
 import warnings
 
@@ -19,6 +20,8 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     warnings.filterwarnings("ignore", "A gradient was not finite", RuntimeWarning)  # counted in the metrics
+    logging.getLogger("vsam").setLevel(logging.INFO)
+    logging.getLogger("vsam").addHandler(_ToStandardError())
     try:
         app()
     except (UserError, DataError) as error:
@@ -27,3 +30,11 @@ def main() -> None:
     except RunError as error:
         print(f"Error: {error}", file=sys.stderr)
         sys.exit(1)
+
+
+class _ToStandardError(logging.Handler):
+    """Looks the stream up for each message, because progress bars replace it while they are shown."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the message."""
+        print(self.format(record), file=sys.stderr)

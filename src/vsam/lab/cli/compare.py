@@ -11,7 +11,7 @@ from rich.console import Console
 
 from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, folder, resumable
 from vsam.lab.cli.progress import make_progress
-from vsam.lab.compare import Row, run_path, speed_spread, summarise
+from vsam.lab.compare import Row, run_path, summarise
 from vsam.lab.compare import compare as run_comparison
 from vsam.lab.environment import choose_device
 from vsam.lab.errors import RunError, UserError
@@ -74,11 +74,11 @@ def compare(
         _write(rows, files, place / "accuracy-cost.png")
         if not to_output:
             console = Console(width=None if sys.stdout.isatty() else 120)
-            console.print(to_terminal(rows, speed_spread(cells)))
+            console.print(to_terminal(rows))
             console.print(
-                "AIS: images per second of training. Methods of a seed train in turns of one epoch; in brackets the "
-                "quartiles of an epoch's speed against the SGD epoch of the same turn. Accuracy: last epoch. "
-                "Ideal: 2/(1 + samples/steps).",
+                "AIS: images per second of training. Methods of a seed train in turns of one epoch, and speeds compare "
+                "epochs of the same turn without the extreme tenths; in brackets their quartiles. ~: fewer than 20 "
+                "common turns, AIS divided. Accuracy: last epoch. Ideal: 2/(1 + samples/steps).",
                 highlight=False,
             )
             typer.echo(f"Picture: {place / 'accuracy-cost.png'}")

@@ -54,7 +54,7 @@ class Bars:
     def epoch(self, method: str, seed: int, metrics: dict[str, Any]) -> None:
         """Note the epoch's accuracy beside the bar."""
         note = f"{metrics['test_accuracy']:.2f} %  loss {metrics['train_loss']:.3f}  rate {metrics['rate']:.2f}"
-        self._progress.update(self._runs[method, seed], note=note)
+        self._progress.update(self._runs[method, seed], note=note + _skips(metrics))
 
 
 class Lines:
@@ -82,7 +82,11 @@ class Lines:
         print(
             f"{method:10} seed {seed} epoch {metrics['epoch'] + 1:3}  test {metrics['test_accuracy']:6.2f} %  "
             f"train loss {metrics['train_loss']:.4f}  rate {metrics['rate']:.2f}  {metrics['ais']:6.0f} images/s  "
-            f"left {int(left) // 60}:{int(left) % 60:02}",
+            f"left {int(left) // 60}:{int(left) % 60:02}{_skips(metrics)}",
             file=sys.stderr,
             flush=True,
         )
+
+
+def _skips(metrics: dict[str, Any]) -> str:
+    return f"  skipped {metrics['skipped']}" if metrics["skipped"] else ""

@@ -52,9 +52,10 @@ def train(
 def _result(run: Run) -> str:
     summary = run.folder.summary()
     assert summary is not None
+    skips = f", {summary['skipped']:,} skipped as not finite" if summary["skipped"] else ""
     return (
         f"{summary['method']} reached {summary['accuracy']:.2f} % (best {summary['best']:.2f} %) with "
-        f"{summary['samples']:,} second gradients in {summary['steps']:,} steps, {summary['ais']:,.0f} images/s."
+        f"{summary['samples']:,} second gradients in {summary['steps']:,} steps{skips}, {summary['ais']:,.0f} images/s."
     )
 
 
