@@ -4,7 +4,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick lint format types clean
+# The report is looked at in a real browser; Debian's is installed where that is allowed.
+CHROMIUM = command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null
+
+.PHONY: help demo test quick browser chromium lint format types clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,6 +25,13 @@ test: $(STAMP) lint types  ## Set-up, then lint, types and all tests
 
 quick: $(STAMP)  ## Only the fast tests
 	$(BIN)/pytest -n 2 -m 'not slow'
+
+browser: $(STAMP) chromium  ## Only the tests of the report in a real Chromium
+	$(BIN)/pytest -rs tests/browser
+
+chromium:  ## Install Debian's Chromium if there is no browser and we may
+	@$(CHROMIUM) || { apt-get update -qq && apt-get install -y -qq chromium; } >/dev/null 2>&1 \
+	  || echo "No Chromium, and it cannot be installed here: the tests in a browser will be skipped."
 
 lint: $(STAMP)  ## Style and formatting, without changing anything
 	$(BIN)/ruff check .

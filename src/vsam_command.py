@@ -1,6 +1,7 @@
 """Where the command `vsam` begins: outside the package, because importing that loads torch."""
 
 import os
+import sys
 
 __all__ = ["main"]
 
@@ -12,6 +13,10 @@ def main() -> None:
     cores). OpenMP reads the setting when torch is loaded; a user's own setting wins.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    from vsam.lab.cli import main as run
+    try:
+        from vsam.lab.cli import main as run
 
-    run()
+        run()
+    except KeyboardInterrupt:  # while the seconds of imports last; a command says more about it itself
+        print("Interrupted.", file=sys.stderr)
+        sys.exit(1)

@@ -12,23 +12,31 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import vsam
+from vsam.selection import Losses
 
 torch.set_num_threads(1)  # more would only wait for each other on tensors this small
 
 __all__ = [
     "BASES",
     "BATCHES",
+    "EXEMPTIONS",
     "LENGTH",
+    "LOOPING",
     "METHODS",
     "ORDINARY",
     "Base",
     "Jitter",
     "Run",
+    "argument",
     "assert_same",
     "every_case",
+    "every_looping_method",
     "every_method",
+    "every_method_that",
     "every_ordinary_case",
+    "every_style",
     "generators",
+    "losses_of",
     "network",
     "seed_everything",
     "set_generators",
@@ -51,7 +59,24 @@ METHODS: dict[str, Callable[..., vsam.SharpnessAware]] = {
     "vsam": lambda base, **options: vsam.VSAM(base, watch=3, **_LAW, **options),
     "vsam-released": lambda base, **options: vsam.VSAM(base, variant="released", **_LAW, **options),
     "vsam-a": lambda base, **options: vsam.VSAM(base, gamma=0.0, watch=3, **_LAW, **options),
+    "esam": lambda base, **options: vsam.ESAM(base, **options),
 }
+
+EXEMPTIONS: dict[str, dict[str, str]] = {
+    "is called 1 + sampled times": {
+        "esam": "its losses run three times a step: with gradient, without, and on the subset",
+    },
+    "repeats the first pass": {
+        "esam": "on a subset neither the dropout masks nor the batch statistics can be those of the first pass",
+    },
+}
+"""Promises that a method is exempt from by name, and why; from all others it is not."""
+
+_TAKES_LOSSES = {"esam"}
+"""Methods whose `step` takes per-sample losses in place of a closure; they have no `perturb()`."""
+
+LOOPING = [name for name in METHODS if name not in _TAKES_LOSSES]
+"""Methods that also run in a loop without a closure."""
 
 
 def _schedule_free(parameters: Any) -> torch.optim.Optimizer:
@@ -72,12 +97,22 @@ ORDINARY: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 BASES = {**ORDINARY, "schedule-free": _schedule_free, "lion": _lion}
 
 every_method = pytest.mark.parametrize("method", METHODS)
+every_looping_method = pytest.mark.parametrize("method", LOOPING)
+every_style = pytest.mark.parametrize(
+    ("method", "style"),
+    [*((method, "step") for method in METHODS), *((method, "step_without_closure") for method in LOOPING)],
+)
 every_case = pytest.mark.parametrize(
     ("method", "base"), [pytest.param(m, b, id=f"{m}-{b}") for m in METHODS for b in BASES]
 )
 every_ordinary_case = pytest.mark.parametrize(
     ("method", "base"), [pytest.param(m, b, id=f"{m}-{b}") for m in METHODS for b in ORDINARY]
 )
+
+
+def every_method_that(promise: str) -> pytest.MarkDecorator:
+    """Every method that is not exempt from the promise."""
+    return pytest.mark.parametrize("method", [name for name in METHODS if name not in EXEMPTIONS[promise]])
 
 
 class Jitter(nn.Module):
@@ -106,29 +141,63 @@ def _batches() -> list[tuple[Tensor, Tensor]]:
 BATCHES = _batches()
 
 
+def losses_of(model: nn.Module, number: int, keep: Tensor | None = None) -> Tensor:
+    """The per-sample losses of a batch of the table, or of its samples `keep`."""
+    inputs, labels = BATCHES[number % LENGTH]
+    if keep is not None:
+        inputs, labels = inputs[keep], labels[keep]
+    logits = model(inputs.to(next(model.parameters()).dtype))
+    return functional.cross_entropy(logits.float(), labels, reduction="none")
+
+
+def argument(method: str, losses: Losses) -> Callable[..., Tensor]:
+    """What the method's `step` takes, made of per-sample losses: these themselves, or a closure of their mean."""
+
+    def closure() -> Tensor:
+        loss = losses().mean()
+        loss.backward()
+        return loss
+
+    return losses if method in _TAKES_LOSSES else closure
+
+
 class Run:
-    """A network in training by one method on one base, with everything that a step may change."""
+    """A network in training by one method on one base, with everything that a step may change.
+
+    `num_calls` counts the forward passes of the closure or losses, `num_passes` those with gradient among them.
+    """
 
     def __init__(self, method: str = "sam", base: Base = "sgd", **options: Any) -> None:
         seed_everything(3)
+        self.method = method
         self.model = options.pop("model", None) or network()
         make = BASES[base] if isinstance(base, str) else base
         self.optimizer = METHODS[method](make(self.model.parameters()), model=self.model, **options)
         self.records: list[vsam.StepRecord] = []
-        self.num_passes = 0
+        self.num_calls = self.num_passes = 0
+
+    def losses(self, number: int, keep: Tensor | None = None) -> Tensor:
+        self.num_calls += 1
+        self.num_passes += torch.is_grad_enabled()
+        return losses_of(self.model, number, keep)
 
     def loss(self, number: int) -> Tensor:
-        inputs, labels = BATCHES[number % LENGTH]
-        self.num_passes += 1
-        return functional.cross_entropy(self.model(inputs.to(next(self.model.parameters()).dtype)).float(), labels)
+        return self.losses(number).mean()
 
-    def closure(self, number: int) -> Callable[[], Tensor]:
-        def closure() -> Tensor:
-            loss = self.loss(number)
-            loss.backward()
-            return loss
+    def closure(
+        self, number: int, before: Callable[[], object] | None = None, after: Callable[[], object] | None = None
+    ) -> Callable[..., Tensor]:
+        """What the method's `step` takes; `before` and `after` run around each forward pass."""
 
-        return closure
+        def losses(keep: Tensor | None = None) -> Tensor:
+            if before is not None:
+                before()
+            values = self.losses(number, keep)
+            if after is not None:
+                after()
+            return values
+
+        return argument(self.method, losses)
 
     def step(self, number: int) -> Tensor:
         loss = self.optimizer.step(self.closure(number))

@@ -1,4 +1,4 @@
-"""ESAM: the samples that became worse, the three calls of its losses, and its promises."""
+"""ESAM: the samples that became worse, the three calls of its losses, and what it reduces to."""
 
 import copy
 import random
@@ -153,20 +153,6 @@ def test_after_an_exception_everything_is_as_before(fails_at: int) -> None:
     assert optimizer.num_samples == 5
 
 
-def test_statistics_and_generators_advance_as_with_one_pass() -> None:
-    model = noisy()
-    optimizer = vsam.ESAM(momentum(model), model=model, gamma=0.5)
-    once = copy.deepcopy(model)
-    torch.manual_seed(3)
-    optimizer.step(Losses(model, 0))
-    after = torch.get_rng_state()
-    torch.manual_seed(3)
-    Losses(once, 0)()
-    assert torch.equal(after, torch.get_rng_state())
-    for name, value in once.named_buffers():
-        assert torch.equal(value, dict(model.named_buffers())[name]), name
-
-
 def test_resume_and_copies_continue_bit_for_bit(tmp_path) -> None:
     model = smooth()
     optimizer = vsam.ESAM(momentum(model), model=model, gamma=0.3, seed=8)
@@ -188,29 +174,6 @@ def test_resume_and_copies_continue_bit_for_bit(tmp_path) -> None:
         assert torch.equal(ours, third)
 
 
-def test_a_frozen_parameter_stays_frozen() -> None:
-    model = smooth()
-    model[0].weight.requires_grad_(False)
-    frozen = model[0].weight.clone()
-    optimizer = vsam.ESAM(momentum(model), model=model, beta=0.3)
-    for number in range(10):
-        optimizer.step(Losses(model, number))
-        assert not model[0].weight.requires_grad
-    assert torch.equal(model[0].weight, frozen)
-
-
-def test_scaled_losses_give_the_same_step() -> None:
-    model, other = smooth(), smooth()
-    scaler = vsam.amp.GradScaler("cpu", init_scale=1024.0)
-    scaled, plain = vsam.ESAM(momentum(model), seed=1), vsam.ESAM(momentum(other), seed=1)
-    for number in range(10):
-        scaler.step(scaled, Losses(model, number))
-        scaler.update()
-        plain.step(Losses(other, number))
-    for ours, theirs in zip(model.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("losses", "message"),
     [
@@ -219,12 +182,48 @@ def test_scaled_losses_give_the_same_step() -> None:
             "vector with one loss a sample, got a tensor of shape",
         ),
         (lambda keep=None: None, "vector with one loss a sample, got NoneType"),
+        (lambda keep=None: torch.zeros(0, requires_grad=True), r"got a tensor of shape \(0,\)"),
         (torch.zeros(3), "losses must be a function, got Tensor"),
     ],
 )
 def test_losses_of_another_form_are_refused(losses, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         vsam.ESAM(momentum(smooth())).step(losses)
+
+
+def test_losses_of_other_samples_than_those_asked_for_are_refused() -> None:
+    """A function that ignores `keep` would train on all samples in silence."""
+    model = smooth()
+    losses, weights = Losses(model, 0), copy.deepcopy(model.state_dict())
+    with pytest.raises(ValueError, match="for each of the 6 samples that it was asked for, got 12"):
+        vsam.ESAM(momentum(model)).step(lambda keep=None: losses())
+    sizes = iter([12, 11])
+    with pytest.raises(ValueError, match="for each of the 12 samples that it was asked for, got 11"):
+        vsam.ESAM(momentum(model)).step(lambda keep=None: losses()[: next(sizes)])
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, weights[name]), name
+
+
+@pytest.mark.parametrize("way", ["radius", "group", "late group"])
+def test_where_nothing_moves_all_samples_are_kept(way: str) -> None:
+    model = smooth()
+    layers = [{"params": list(model[0].parameters())}, {"params": list(model[2].parameters())}]
+    base = torch.optim.SGD([{**layers[0], "rho": 0.0}] if way == "late group" else layers, lr=0.1)
+    optimizer = vsam.ESAM(base, rho=0.1 if way == "group" else 0.0)
+    if way == "group":
+        for group in base.param_groups:
+            group["perturb"] = False
+    elif way == "late group":
+        base.add_param_group(layers[1])  # names no radius
+    losses = Losses(model, 0)
+    optimizer.step(losses)
+    assert [None if keep is None else len(keep) for keep in losses.keeps] == [None, 12]
+
+
+def test_the_defaults_are_the_published_ones() -> None:
+    optimizer = vsam.ESAM(momentum(smooth()))
+    assert optimizer.where.settings() == vsam.RandomSubset().settings() == {"rho": 0.05, "beta": 0.6, "seed": 0}
+    assert optimizer.gamma == 0.5
 
 
 def test_the_other_calling_styles_say_what_to_do() -> None:

@@ -1,11 +1,12 @@
 """What happens when a gradient is not finite: the step is skipped, counted, and reported once."""
 
-import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+
+from vsam.caller import warn_caller
 
 __all__ = ["Outcomes", "step_fused", "takes_found_inf"]
 
@@ -62,11 +63,9 @@ class Outcomes:
         self._num_skipped += was_skipped
         if was_skipped and not self._has_warned:
             self._has_warned = True
-            warnings.warn(
+            warn_caller(
                 "A gradient was not finite, or its norm was not: the step was skipped. Further skips are "
-                "counted in num_skipped and not reported. If they are many, lower the learning rate or rho.",
-                RuntimeWarning,
-                stacklevel=2,
+                "counted in num_skipped and not reported. If they are many, lower the learning rate or rho."
             )
 
 

@@ -6,8 +6,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from vsam.between import Decayed, Orthogonal
+from vsam.between import Decayed, Orthogonal, Plain
 from vsam.errors import check_fraction
+from vsam.groups import radii
 from vsam.optimizer import SharpnessAware
 from vsam.published import describe
 from vsam.selection import Losses, Selection
@@ -69,6 +70,7 @@ class LookSAM(SharpnessAware):
         every: k, the steps from one sample to the next.
         scale: λ ≥ 0, the weight of the reused part.
 
+    Reduces to: `SAM` with k = 1, where nothing is reused and no buffer kept.
     Cost: 1 + 1/k passes a step, one parameter-sized buffer.
 
     Reference: Liu et al., Towards Efficient and Scalable Sharpness-Aware Minimization, CVPR 2022.
@@ -83,7 +85,9 @@ class LookSAM(SharpnessAware):
         every: int = 5,
         scale: float = 0.1,
     ) -> None:
-        super().__init__(base, model=model, when=Every(every), where=GlobalNorm(rho), between=Orthogonal(scale))
+        when, between = Every(every), Orthogonal(scale)
+        reused = Plain() if when.k == 1 else between
+        super().__init__(base, model=model, when=when, where=GlobalNorm(rho), between=reused)
 
 
 class AESAM(SharpnessAware):
@@ -173,8 +177,8 @@ class ESAM(SharpnessAware):
             )
         if not callable(losses):
             raise ValueError(f"losses must be a function, got {type(losses).__name__}: see the example of vsam.ESAM.")
-        is_moving = any(group["rho"] > 0 for group in self.param_groups)
-        # With rho = 0 no sample becomes worse than another, so all are kept, as by the base optimizer.
+        is_moving = any(radii(self.param_groups, self.where.rho).values())
+        # Where nothing moves, no sample becomes worse than another: all are kept, as by the base optimizer.
         return self._step(Selection(losses, self.gamma if is_moving else 1.0, self._backward))
 
     def perturb(self) -> bool:

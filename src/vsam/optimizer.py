@@ -1,7 +1,6 @@
 """The one class that runs every method: when × where × between around a base optimizer."""
 
 import copy
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +11,12 @@ from torch.optim import Optimizer
 
 from vsam import tensors
 from vsam.between import Plain
+from vsam.caller import warn_caller
 from vsam.errors import CLOSURE_EXAMPLE, check_base, check_model, check_not_negative, check_part, check_state
 from vsam.finiteness import Outcomes, step_fused, takes_found_inf
+from vsam.gradients import with_gradient
 from vsam.groups import complete_radii, last_in_model, radii
+from vsam.memory import Memory, remember, reuse
 from vsam.parts import Between, DecidesAfter, DecidesBefore, When, Where
 from vsam.published import describe
 from vsam.records import Journal, Listener, StepRecord
@@ -83,7 +85,7 @@ class SharpnessAware(Wrapper):
         self.where: Where = GlobalNorm() if where is None else copy.deepcopy(where)
         self.between: Between = Plain() if between is None else copy.deepcopy(between)
         self._note = ForwardNote()
-        self._memory: dict[Tensor, Tensor] = {}
+        self._memory: Memory = {}
         self._num_steps = self._num_samples = 0
         self._outcomes = Outcomes()
         self.__setstate__({})
@@ -167,11 +169,9 @@ class SharpnessAware(Wrapper):
             step = self._begin(self._decide(), self._note.generators)
             if step.was_sampled and self.model is not None and not self._note.was_called:
                 self._note.was_called = True
-                warnings.warn(
+                warn_caller(
                     "No forward pass of model was seen, so the second pass cannot repeat the first one's dropout. Give "
-                    "model= the module that you call: the compiled one, not the one inside.",
-                    RuntimeWarning,
-                    stacklevel=2,
+                    "model= the module that you call: the compiled one, not the one inside."
                 )
             return step.was_sampled
         except BaseException:
@@ -258,7 +258,7 @@ class SharpnessAware(Wrapper):
 
     def _begin(self, wants_sample: bool, generators: Generators | None) -> Step:
         """Take in the first gradient; if the step is to be sampled, move the weights."""
-        step = self._pending = Step(self._collect_some("Call backward() before perturb()"), self._scaler)
+        step = self._pending = Step(self._collect("Call backward() before perturb()"), self._scaler)
         if isinstance(self.when, DecidesAfter):
             wants_sample = self.when.wants_sample(self._num_steps + 1, float(step.grad_norm))
         if wants_sample:
@@ -278,51 +278,33 @@ class SharpnessAware(Wrapper):
                 "scaler.step(optimizer)."
             )
         if step.was_sampled:
-            step.sharpen(self._collect_some("Run forward and backward again after perturb() returned True"))
+            step.sharpen(self._collect("Run forward and backward again after perturb() returned True"))
 
     def _apply(self, step: Step, loss: Any) -> None:
         """Hand the gradient to the base optimizer, unless it is not finite, and note what happened."""
         self._note.forget()
         self._pending = None
-        is_finite = step.is_finite
+        is_finite = step.all_finite()
         is_deferred = self._may_defer(step)
         was_skipped = not is_deferred and not bool(is_finite)
         psf_norm = step.psf_norm() if step.was_sampled and not was_skipped else None
         if not was_skipped:
-            sample = step.sample() if step.watched else None
-            if step.was_sampled:
-                self._make_memory(step, is_finite if is_deferred else None)
-            elif self._memory:
-                self._reuse(step)
+            sample = step.sample(is_finite) if step.watched else None
+            memory = self._memory
+            if step.was_sampled and self.between.keeps_memory:
+                memory = remember(self.between, step, memory, is_finite if is_deferred else None)
+            elif memory and not step.was_sampled:
+                reuse(self.between, step, memory, self._outcomes.age)
             if is_deferred:
                 step_fused(self.base, is_finite)
             else:
                 self.base.step()
                 self._has_stepped = True
-            if step.was_sampled and self.between.keeps_memory:
-                self._memory = step.psf
+            self._memory = memory
             if sample is not None:
                 self.when.observe(sample)
         self._overflow = (~is_finite).to(torch.float32)
         self._note_step(step, loss, ~is_finite if is_deferred else was_skipped, psf_norm)
-
-    def _make_memory(self, step: Step, is_finite: Tensor | None) -> None:
-        """Turn the PSF into what `between` remembers; `is_finite` is given if it is not known yet."""
-        if self.between.keeps_memory:
-            memory = [step.psf[parameter] for parameter in step.parameters]
-            self.between.remember(memory, step.gradients, step.grad_norm)
-            # Two finite gradients may differ by more than their type can hold.
-            tensors.zero_unless_(tensors.all_finite(tensors.norms(memory)), memory)
-            if is_finite is not None:
-                tensors.select_(is_finite, memory, [self._memory.get(parameter) for parameter in step.parameters])
-
-    def _reuse(self, step: Step) -> None:
-        known = [parameter for parameter in step.parameters if parameter in self._memory]
-        gradients = [parameter.grad for parameter in known if parameter.grad is not None]
-        memory = [self._memory[parameter] for parameter in known]
-        age = self._outcomes.age
-        if age is not None:
-            self.between.reuse_(gradients, memory, age + 1, step.grad_norm)
 
     def _may_defer(self, step: Step) -> bool:
         """Whether a fused base can skip the step by itself, so that nobody has to wait for the device."""
@@ -356,24 +338,11 @@ class SharpnessAware(Wrapper):
             **details,
         )
 
-    def _collect_some(self, remedy: str) -> list[Tensor]:
-        """The parameters that have a gradient, unscaled where a scaler asked for it; frozen ones lose theirs."""
-        for parameter in self._parameters():
-            if not parameter.requires_grad:
-                parameter.grad = None
-        parameters = [p for p in self._parameters() if p.grad is not None]
-        if not parameters:
-            raise RuntimeError(f"No parameter has a gradient. {remedy}, or in the closure:{CLOSURE_EXAMPLE}")
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            if gradient.layout is not torch.strided:
-                raise RuntimeError(
-                    f"{self._name(parameter)} has a sparse gradient, and the perturbation needs dense ones: "
-                    "make the layer with sparse=False."
-                )
-            if gradient.is_complex():
-                raise RuntimeError(f"{self._name(parameter)} is complex, which is not supported: split it in two.")
+    def _collect(self, remedy: str) -> list[Tensor]:
+        """The parameters that have a gradient, unscaled where a scaler asked for it."""
+        parameters = with_gradient(self._parameters(), self._name, remedy)
         if self._scaler is not None:
+            gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
             tensors.multiply_(gradients, self._scaler.inverse_scale())
         return parameters
 

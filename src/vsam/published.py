@@ -47,10 +47,10 @@ def describe(when: When, where: Where, between: Between, share: float = 1.0) -> 
 
 def _kinds(when: When, where: Where, between: Between) -> tuple[type[Part], ...]:
     """The types of the parts, with settings that reduce one to a simpler one taken into account."""
-    asked: type[Part] = Always if isinstance(when, Every) and when.k == 1 else type(when)
-    place: type[Part] = GlobalNorm if isinstance(where, RandomSubset) and where.beta == 1 else type(where)
+    asked: type[Part] = Always if type(when) is Every and when.k == 1 else type(when)
+    place: type[Part] = GlobalNorm if type(where) is RandomSubset and where.beta == 1 else type(where)
     rest: type[Part] = type(between)
-    if asked is Always or (isinstance(between, Decayed | Orthogonal) and not between.keeps_memory):
+    if asked is Always or (type(between) in (Decayed, Orthogonal) and not between.keeps_memory):
         rest = Plain  # where every step is sampled, nothing happens in between
     elif isinstance(between, Decayed) and between.floor != (between.gamma**6 if asked is ReleasedVariation else 0):
         rest = Part  # type: ignore[type-abstract] # another reuse than the one that was published

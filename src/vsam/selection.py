@@ -40,7 +40,8 @@ class Selection:
             losses = _checked(self._losses())
             self._before = losses.detach()
         else:
-            losses = _checked(self._losses(self._kept(self._before)))
+            kept = self._kept(self._before)
+            losses = _checked(self._losses(kept), len(kept))
         loss = losses.mean()
         self._backward(loss)
         return loss
@@ -51,16 +52,21 @@ class Selection:
         if count == len(before):
             return torch.arange(count, device=before.device)
         generators = Generators({before.device})
-        increase = _checked(self._losses()) - before
+        increase = _checked(self._losses(), len(before)) - before
         generators.restore()
         return increase.topk(count).indices.sort().values
 
 
-def _checked(losses: object) -> Tensor:
+def _checked(losses: object, count: int | None = None) -> Tensor:
     if not isinstance(losses, Tensor) or losses.ndim != 1 or len(losses) == 0:
         got = f"a tensor of shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
         raise ValueError(
             f"losses must return a vector with one loss a sample, got {got}. "
             "Use a criterion with reduction='none', and do not call backward."
+        )
+    if count is not None and len(losses) != count:
+        raise ValueError(
+            f"losses must return one loss for each of the {count} samples that it was asked for, got {len(losses)}: "
+            "losses(keep) are those of the samples keep, losses() those of the whole batch."
         )
     return losses

@@ -43,8 +43,7 @@ class Step:
         """‖g‖ over all parameters, of the first pass."""
         return tensors.total(self.norms)
 
-    @property
-    def is_finite(self) -> Tensor:
+    def all_finite(self) -> Tensor:
         """Whether every gradient of both passes is finite, still on the device."""
         return tensors.all_finite(self.norms + self._sharp_norms)
 
@@ -115,14 +114,13 @@ class Step:
             return tensors.total(tensors.norms(list(self.psf.values())))
         return None
 
-    def sample(self) -> Sample:
-        """The norms over the watched tensors."""
-        norms = dict(
-            zip(self.parameters, self.norms, strict=False)
-        )  # late parameters have no norm, and are not watched
+    def sample(self, is_finite: Tensor) -> Sample:
+        """The norms over the watched tensors, and whether they count."""
+        # Parameters that came late have no norm, and are not watched.
+        norms = dict(zip(self.parameters, self.norms, strict=False))
         psf_norm = tensors.total(tensors.norms([self.psf[parameter] for parameter in self.watched]))
         grad_norm = tensors.total([norms[parameter] for parameter in self.watched])
-        return Sample(psf_norm, grad_norm, self.is_finite)
+        return Sample(psf_norm, grad_norm, is_finite)
 
 
 def _gradient(parameter: Tensor) -> Tensor:

@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from contract_table import LENGTH, Run, assert_same, every_method, every_ordinary_case, set_generators
+from contract_table import LENGTH, ORDINARY, Run, assert_same, every_looping_method, set_generators
 
 
-@every_ordinary_case
+@every_looping_method
+@pytest.mark.parametrize("base", ORDINARY)
 def test_both_styles_are_the_same(method: str, base: str) -> None:
     closure, loop = Run(method, base).go(), Run(method, base)
     for number in range(LENGTH):
@@ -19,7 +20,7 @@ def test_both_styles_are_the_same(method: str, base: str) -> None:
     assert loop.num_passes == closure.num_passes
 
 
-@every_method
+@every_looping_method
 def test_styles_may_take_turns(method: str) -> None:
     closure, mixed = Run(method, "momentum").go(), Run(method, "momentum")
     for number in range(LENGTH):
@@ -27,7 +28,7 @@ def test_styles_may_take_turns(method: str) -> None:
     assert_same(mixed.everything(), closure.everything())
 
 
-@every_method
+@every_looping_method
 def test_gradients_are_cleared_and_statistics_frozen_in_between(method: str) -> None:
     run = Run(method)
     for number in range(3):
@@ -51,7 +52,7 @@ INTERRUPTIONS: dict[str, Callable[[Run], object]] = {
 }
 
 
-@every_method
+@every_looping_method
 @pytest.mark.parametrize("interruption", INTERRUPTIONS)
 def test_giving_up_puts_everything_back(method: str, interruption: str) -> None:
     """The step is then tried again, and the run is the one that was never interrupted."""
@@ -78,7 +79,7 @@ def test_giving_up_puts_everything_back(method: str, interruption: str) -> None:
     assert_same(run.everything(), expected)
 
 
-@every_method
+@every_looping_method
 def test_perturbing_twice_begins_from_the_weights(method: str) -> None:
     run = Run(method, rho=0.25)
     weights = run.weights()
@@ -91,18 +92,17 @@ def test_perturbing_twice_begins_from_the_weights(method: str) -> None:
     assert_same(run.weights(), weights)
 
 
-@every_method
+@every_looping_method
 def test_a_closure_after_perturb_begins_from_the_weights(method: str) -> None:
     run = Run(method)
     weights, seen = run.weights(), []
     run.loss(0).backward()
     run.optimizer.perturb()
-    closure = run.closure(0)
-    run.optimizer.step(lambda: (seen.append(run.weights()), closure())[1])
+    run.optimizer.step(run.closure(0, before=lambda: seen.append(run.weights())))
     assert_same(seen[0], weights)
 
 
-@every_method
+@every_looping_method
 def test_step_alone_says_what_a_closure_is(method: str) -> None:
     run = Run(method)
     run.loss(0).backward()

@@ -9,7 +9,16 @@ import pytest
 import torch
 
 import vsam
-from contract_table import LENGTH, METHODS, Run, assert_same, every_method, generators, set_generators
+from contract_table import (
+    LENGTH,
+    METHODS,
+    Run,
+    assert_same,
+    every_looping_method,
+    every_method,
+    generators,
+    set_generators,
+)
 
 
 def _through_torch(pair: object) -> object:
@@ -46,7 +55,7 @@ def test_a_copy_goes_on_identically_and_independently(method: str, base: str, wa
     assert_same(twin.everything(), original.everything())
 
 
-@every_method
+@every_looping_method
 @pytest.mark.parametrize("way", WAYS)
 def test_a_copy_repeats_masks_in_a_loop_without_a_closure(method: str, way: str) -> None:
     """The note that the model's hook takes must be the one that the copied optimizer reads."""

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import vsam
-from contract_table import LENGTH, Run, every_method, network, seed_everything
+from contract_table import LENGTH, Run, assert_same, every_method, network, seed_everything
 
 
 def _quiet_network() -> nn.Sequential:
@@ -28,6 +28,7 @@ def test_global_generators_have_no_say(method: str) -> None:
         torch.rand(number), random.random(), numpy.random.rand()
     assert disturbed.samples == plain.samples
     assert [record.s for record in disturbed.records] == [record.s for record in plain.records]
+    assert_same(disturbed.weights(), plain.weights())
 
 
 @every_method
@@ -37,12 +38,18 @@ def test_equal_seeds_agree_while_they_take_turns(method: str) -> None:
         left.step(number)
         right.step(number)
     assert left.samples == right.samples
+    assert_same(left.weights(), right.weights())
 
 
 @pytest.mark.parametrize("method", ["vsam", "vsam-released"])
 def test_seeds_matter(method: str) -> None:
     drawn = {tuple(Run(method, seed=seed).go().samples) for seed in range(6)}
     assert len(drawn) > 1
+
+
+def test_the_seed_of_a_subset_matters() -> None:
+    first, second = (Run("esam", model=_quiet_network(), seed=seed).go(last=3).weights() for seed in range(2))
+    assert any(not torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
 def test_ranks_on_different_data_agree_where_the_rule_needs_no_numbers() -> None:

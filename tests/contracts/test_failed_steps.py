@@ -1,33 +1,40 @@
 """After an exception in a closure everything is as before the step, and the run goes on as if it had not happened."""
 
-from collections.abc import Callable
+import itertools
 
 import pytest
 import torch
 
-from contract_table import LENGTH, Run, assert_same, every_method, every_ordinary_case
+from contract_table import (
+    LENGTH,
+    Run,
+    assert_same,
+    every_looping_method,
+    every_method,
+    every_ordinary_case,
+)
 
 
 class _Failure(Exception):
     pass
 
 
-def _failing(run: Run, number: int, at_pass: int, error: BaseException) -> Callable[[], torch.Tensor]:
-    """The run's closure, which fails at the given pass after its forward (odd steps) or backward (even ones)."""
-    passes = 0
+def _failing_step(run: Run, number: int, at_pass: int, error: BaseException) -> None:
+    """A step that fails at the given pass behind its forward (odd steps) or late in its backward (even ones)."""
+    passes = itertools.count(1)
 
-    def closure() -> torch.Tensor:
-        nonlocal passes
-        passes += 1
-        loss = run.loss(number)
-        if passes == at_pass and number % 2:
+    def fail(*_: object) -> None:
+        if next(passes) == at_pass:
             raise error
-        loss.backward()
-        if passes == at_pass:
-            raise error
-        return loss
 
-    return closure
+    if number % 2:
+        run.optimizer.step(run.closure(number, after=fail))
+        return
+    handle = run.model[1].weight.register_hook(fail)
+    try:
+        run.optimizer.step(run.closure(number))
+    finally:
+        handle.remove()
 
 
 @every_ordinary_case
@@ -38,7 +45,7 @@ def test_nothing_has_happened(method: str, base: str, at_pass: int) -> None:
     for number in range(16):
         before, last = run.everything(), run.optimizer.last
         try:
-            run.optimizer.step(_failing(run, number, at_pass, _Failure()))
+            _failing_step(run, number, at_pass, _Failure())
         except _Failure:
             num_failures += 1
             assert_same(run.everything(), before)
@@ -56,7 +63,7 @@ def test_whatever_the_exception(method: str, error: type[BaseException]) -> None
         before = run.everything()
         for at_pass in (1, 2):
             try:
-                run.optimizer.step(_failing(run, number, at_pass, error()))
+                _failing_step(run, number, at_pass, error())
             except error:
                 assert_same(run.everything(), before)
                 assert all(layer.track_running_stats for layer in run.model if hasattr(layer, "track_running_stats"))
@@ -64,7 +71,7 @@ def test_whatever_the_exception(method: str, error: type[BaseException]) -> None
                 before = run.everything()
 
 
-@every_method
+@every_looping_method
 def test_a_closure_without_backward_is_refused_and_harmless(method: str) -> None:
     run = Run(method).go(last=2)
     before = run.everything()
@@ -73,13 +80,13 @@ def test_a_closure_without_backward_is_refused_and_harmless(method: str) -> None
     assert_same(run.everything(), before)
 
 
-@every_method
+@every_looping_method
 def test_a_loop_without_a_closure_goes_on_after_a_failed_one(method: str) -> None:
     undisturbed, run = Run(method).go(last=LENGTH), Run(method)
     for number in range(LENGTH):
         before = run.everything()
         with pytest.raises(_Failure):
-            run.optimizer.step(_failing(run, number, 1, _Failure()))
+            _failing_step(run, number, 1, _Failure())
         assert_same(run.everything(), before)
         run.step_without_closure(number)
     assert_same(run.everything(), undisturbed.everything())

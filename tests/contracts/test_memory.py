@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -10,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import vsam
+from contract_table import argument
 
 WIDTH = 64
 
@@ -43,13 +43,12 @@ def _peaks(method: Any, num_steps: int, **options: Any) -> list[tuple[int, int]]
     """For each step the peak, and what is left after it, with no gradient before the first."""
     model = nn.Linear(WIDTH, WIDTH, bias=False)
     optimizer = method(torch.optim.SGD(model.parameters(), lr=0.1), model=model, **options)
-    inputs = torch.randn(1, WIDTH)
+    inputs = torch.randn(4, WIDTH)
 
-    def closure() -> Tensor:
-        loss = model(inputs).square().mean()
-        loss.backward()
-        return loss
+    def losses(keep: Tensor | None = None) -> Tensor:
+        return model(inputs if keep is None else inputs[keep]).square().mean(dim=1)
 
+    closure = argument("esam" if method is vsam.ESAM else "", losses)
     seen = []
     with _Buffers([model.weight]) as buffers:
         for _ in range(num_steps):
@@ -92,9 +91,18 @@ def test_vsam_a_keeps_no_memory() -> None:
     assert all(left == 1 for _, left in _peaks(vsam.VSAM, 3, gamma=0.0))
 
 
-@pytest.mark.parametrize("every", [2])
-def test_looksam(every: int) -> None:
+def test_looksam() -> None:
     """Its direction, the gradients, a copy of the weights, and a product for a moment."""
-    for peak, left in _peaks(vsam.LookSAM, 6, every=every):
+    for peak, left in _peaks(vsam.LookSAM, 6, every=2):
         assert peak <= 5
         assert left == 2
+
+
+def test_looksam_that_samples_every_step_is_sam() -> None:
+    """There is no step to reuse anything at, so nothing is kept."""
+    assert _peaks(vsam.LookSAM, 3, every=1) == _peaks(vsam.SAM, 3)
+
+
+def test_esam_is_sam() -> None:
+    """The subset is a matter of a few numbers."""
+    assert _peaks(vsam.ESAM, 3) == _peaks(vsam.SAM, 3)

@@ -1,10 +1,10 @@
-"""The closure runs exactly 1 + sampled times, and `step` returns the first pass's loss."""
+"""The closure runs exactly 1 + sampled times, and `step` returns the first pass's loss; who is exempt from what."""
 
 import pytest
 import torch
 
 import vsam
-from contract_table import LENGTH, METHODS, Run, every_case, every_method
+from contract_table import EXEMPTIONS, LENGTH, METHODS, Run, argument, every_case, every_method, every_method_that
 
 
 @every_case
@@ -20,12 +20,31 @@ def test_closure_runs_once_and_once_more_at_a_sample(method: str, base: str) -> 
     assert not any(record.skipped for record in run.records)
 
 
+@every_method_that("is called 1 + sampled times")
+def test_every_call_is_a_pass_with_gradient(method: str) -> None:
+    run = Run(method).go()
+    assert run.num_calls == run.num_passes
+
+
+@pytest.mark.parametrize(("gamma", "num_calls"), [(0.5, 3), (0.25, 3), (1.0, 2)])
+def test_choosing_samples_is_one_call_more(gamma: float, num_calls: int) -> None:
+    """The exemption is that wide and no wider: where all samples are kept, the promise holds."""
+    run = Run("esam", gamma=gamma)
+    for number in range(3):
+        run.step(number)
+        assert (run.num_calls, run.num_passes) == ((number + 1) * num_calls, (number + 1) * 2)
+
+
+def test_exemptions_are_two_and_of_one_method() -> None:
+    assert [list(methods) for methods in EXEMPTIONS.values()] == [["esam"], ["esam"]]
+
+
 @every_method
 def test_the_table_tries_what_it_claims(method: str) -> None:
     """A table on which a method never skips, or its law never acts, would prove nothing."""
     run = Run(method, "momentum").go()
     assert any(run.samples)
-    assert all(run.samples) == (method in ("sam", "asam"))
+    assert all(run.samples) == (method in ("sam", "asam", "esam"))
     if method.startswith("vsam"):
         targets = {record.s for record in run.records}
         assert len(targets) > 1
@@ -36,18 +55,18 @@ def test_the_table_tries_what_it_claims(method: str) -> None:
 def test_step_returns_the_loss_of_the_first_pass(method: str) -> None:
     run = Run(method)
     for number in range(LENGTH):
-        losses: list[torch.Tensor] = []
-        plain = run.closure(number)
+        means: list[torch.Tensor] = []
 
-        def closure(plain=plain, losses=losses) -> torch.Tensor:
-            losses.append(plain())
-            return losses[-1]
+        def losses(keep=None, number=number, means=means) -> torch.Tensor:
+            values = run.losses(number, keep)
+            means.append(values.detach().mean())
+            return values
 
-        returned = run.optimizer.step(closure)
-        assert returned is losses[0]
+        returned = run.optimizer.step(argument(method, losses))
+        assert torch.equal(returned, means[0])
         last = run.optimizer.last
         assert last is not None
-        assert torch.equal(last.loss, losses[0])
+        assert torch.equal(last.loss, means[0])
         assert not last.loss.requires_grad
 
 
@@ -72,12 +91,11 @@ def test_closure_may_return_anything(value: object) -> None:
 def test_closure_may_clear_the_gradients_itself(method: str) -> None:
     plain, clearing = Run(method).go(), Run(method)
     for number in range(LENGTH):
-        closure = clearing.closure(number)
-        clearing.optimizer.step(lambda closure=closure: (clearing.optimizer.zero_grad(), closure())[1])
+        clearing.optimizer.step(clearing.closure(number, before=clearing.optimizer.zero_grad))
     for left, right in zip(plain.weights(), clearing.weights(), strict=True):
         assert torch.equal(left, right)
 
 
 def test_every_method_is_in_the_table() -> None:
     built = {type(METHODS[name](torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=1))) for name in METHODS}
-    assert built == {vsam.SAM, vsam.ASAM, vsam.LookSAM, vsam.AESAM, vsam.VSAM}
+    assert built == {vsam.SAM, vsam.ASAM, vsam.LookSAM, vsam.AESAM, vsam.VSAM, vsam.ESAM}

@@ -14,7 +14,8 @@ from contract_table import (
     LENGTH,
     Run,
     assert_same,
-    every_method,
+    every_method_that,
+    every_style,
     generators,
     network,
     seed_everything,
@@ -32,7 +33,7 @@ def _record_masks(model: nn.Sequential) -> list[tuple[Tensor, float]]:
     return seen
 
 
-@every_method
+@every_method_that("repeats the first pass")
 @pytest.mark.parametrize("style", ["step", "step_without_closure"])
 def test_masks_are_the_same_in_both_passes(method: str, style: str) -> None:
     run = Run(method)
@@ -47,8 +48,31 @@ def test_masks_are_the_same_in_both_passes(method: str, style: str) -> None:
         seen.clear()
 
 
-@every_method
-@pytest.mark.parametrize("style", ["step", "step_without_closure"])
+def test_where_all_samples_are_kept_the_exemption_ends() -> None:
+    """ESAM without SDS repeats the masks too."""
+    run = Run("esam", gamma=1.0)
+    seen = _record_masks(run.model)
+    for number in range(6):
+        run.step(number)
+        assert len(seen) == 2
+        assert_same(seen[0], seen[1])
+        seen.clear()
+
+
+def test_samples_are_chosen_under_the_masks_of_the_first_pass() -> None:
+    """The losses that are compared differ by the weights alone; the subset's draws begin at the same state."""
+    run = Run("esam")
+    seen = _record_masks(run.model)
+    for number in range(6):
+        run.step(number)
+        first, choosing, subset = seen
+        assert_same(choosing, first)
+        assert len(subset[0]) == 4
+        assert subset[1] == pytest.approx(first[1])
+        seen.clear()
+
+
+@every_style
 def test_generators_advance_as_with_one_pass(method: str, style: str) -> None:
     run, shadow = Run(method), network()
     for number in range(16):

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import vsam
-from contract_table import BASES, BATCHES, LENGTH, Run, every_case, network, seed_everything
+from contract_table import BASES, BATCHES, LENGTH, Run, every_case, losses_of, network, seed_everything
 from vsam import AdaptiveNorm, Always, Decayed, Every, GlobalNorm, Orthogonal, Plain, Variation
 
 
@@ -14,9 +14,9 @@ def _base_alone(base: str) -> nn.Module:
     seed_everything(3)
     model = network()
     optimizer = BASES[base](model.parameters())
-    for inputs, labels in BATCHES:
+    for number in range(LENGTH):
         optimizer.zero_grad()
-        functional.cross_entropy(model(inputs), labels).backward()
+        losses_of(model, number).mean().backward()
         optimizer.step()
     return model
 

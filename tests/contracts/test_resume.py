@@ -48,7 +48,7 @@ def test_from_several_steps(method: str, base: str) -> None:
     _check(method, base, STEPS)
 
 
-@pytest.mark.parametrize("method", ["vsam", "looksam-5"])
+@pytest.mark.parametrize("method", ["vsam", "looksam-5", "esam"])
 def test_from_every_step(method: str) -> None:
     _check(method, "momentum", list(range(LENGTH)))
 
@@ -101,7 +101,7 @@ open(target, "wb").write(test_resume._save(run))
 """
 
 
-@pytest.mark.parametrize(("method", "base"), [("vsam", "momentum")])
+@pytest.mark.parametrize(("method", "base"), [("vsam", "momentum"), ("esam", "adamw")])
 def test_in_a_new_process(method: str, base: str, tmp_path: Path) -> None:
     run = Run(method, base).go(last=15)
     source, target, here = tmp_path / "before", tmp_path / "after", Path(__file__).parent

@@ -1,5 +1,6 @@
 """A gradient that is not finite: the step is skipped, nothing is touched, it is counted, and said once."""
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable
@@ -22,22 +23,21 @@ LAW = ("psf_norms", "ratios", "variances", "mean", "variance")
 pytestmark = pytest.mark.filterwarnings("ignore:A gradient was not finite:RuntimeWarning")
 
 
-def _poisoned(run: Run, number: int, at_pass: int, value: float, place: int = 0) -> Callable[[], torch.Tensor]:
-    """The run's closure with one number of one gradient replaced in one of the passes."""
-    passes, parameters = 0, list(run.model.parameters())
+def _poisoned_step(
+    run: Run, number: int, at_pass: int, value: float, place: int = 0, before: Callable[[], object] | None = None
+) -> None:
+    """A step with one number of one gradient replaced in one of the passes, 0 for none of them."""
+    passes = itertools.count(1)
 
-    def closure() -> torch.Tensor:
-        nonlocal passes
-        passes += 1
-        loss = run.loss(number)
-        loss.backward()
-        if passes == at_pass:
-            gradient = parameters[place].grad
-            assert gradient is not None
+    def poison(gradient: torch.Tensor) -> torch.Tensor:
+        gradient = gradient.clone()
+        if next(passes) == at_pass:
             gradient.view(-1)[-1] = value
-        return loss
+        return gradient
 
-    return closure
+    handle = list(run.model.parameters())[place].register_hook(poison)
+    run.optimizer.step(run.closure(number, before))
+    handle.remove()
 
 
 def _without_counters(everything: dict[str, Any]) -> dict[str, Any]:
@@ -60,8 +60,7 @@ def test_nothing_is_touched(method: str, base: str, at_pass: int) -> None:
         before, samples = run.everything(), run.optimizer.num_samples
         ages = run.optimizer.last.age if run.optimizer.last else None
         passes = run.num_passes
-        closure = _poisoned(run, number, at_pass, values[number % 3], place=number % 6)
-        run.optimizer.step(closure)
+        _poisoned_step(run, number, at_pass, values[number % 3], place=number % 6)
         record = run.optimizer.last
         assert record is not None
         if at_pass == 2 and not record.sampled:
@@ -89,7 +88,7 @@ def test_said_once(method: str) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for number in range(6):
-            run.optimizer.step(_poisoned(run, number, 1, math.nan))
+            _poisoned_step(run, number, 1, math.nan)
     assert [type(warning.message) for warning in caught] == [RuntimeWarning]
     assert "not finite" in str(caught[0].message)
     assert run.optimizer.num_skipped == 6
@@ -103,7 +102,7 @@ def _with_skips(method: str, base: Base) -> Run:
     run = Run(method, base)
     for number in range(LENGTH):
         at_pass = {3: 1, 10: 2, 12: 2, 15: 2, 17: 1, 20: 2}.get(number, 0)
-        run.optimizer.step(_poisoned(run, number, at_pass, math.inf))
+        _poisoned_step(run, number, at_pass, math.inf)
         assert run.optimizer.last is not None
         run.records.append(run.optimizer.last)
     return run
@@ -132,7 +131,7 @@ def test_fused_base_leaves_weights_and_state_alone(method: str, base: str, at_pa
     run, num_skipped = Run(method, FUSED[base]).go(last=2), 0
     for number in range(2, 14):
         before = run.everything()
-        run.optimizer.step(_poisoned(run, number, at_pass, math.nan))
+        _poisoned_step(run, number, at_pass, math.nan)
         record = run.optimizer.last
         assert record is not None
         num_skipped += record.skipped
@@ -149,7 +148,7 @@ def test_fused_base_keeps_the_age_and_the_memory(method: str) -> None:
     run = Run(method, FUSED["fused momentum"]).go(last=14)
     memory, age = dict(run.optimizer._memory), run.optimizer.last.age
     run.optimizer.when.wants_sample = lambda step: True  # type: ignore[attr-defined, method-assign]
-    run.optimizer.step(_poisoned(run, 20, 2, math.nan))
+    _poisoned_step(run, 20, 2, math.nan)
     assert run.optimizer.last is not None
     assert run.optimizer.last.skipped
     assert run.optimizer.last.age == age + 1
@@ -158,7 +157,7 @@ def test_fused_base_keeps_the_age_and_the_memory(method: str) -> None:
 
 def test_fused_skips_are_reported_without_being_asked_for() -> None:
     run = Run("sam-5", FUSED["fused sgd"]).go(last=2)
-    run.optimizer.step(_poisoned(run, 0, 1, math.nan))
+    _poisoned_step(run, 0, 1, math.nan)
     with pytest.warns(RuntimeWarning, match="not finite"):
         run.go_on(100)
 
@@ -170,7 +169,7 @@ def test_the_law_sees_the_same_samples_with_a_fused_base() -> None:
         run = Run("vsam", base)
         run.optimizer.when.start = 24  # type: ignore[attr-defined]
         for number in range(36):
-            run.optimizer.step(_poisoned(run, number, 1 if number in (16, 18, 20, 22) else 0, math.inf))
+            _poisoned_step(run, number, 1 if number in (16, 18, 20, 22) else 0, math.inf)
         targets.append(run.optimizer.when.s)  # type: ignore[attr-defined]
     assert targets[0] != 2
     assert targets[1] == pytest.approx(targets[0], rel=1e-3)
@@ -182,7 +181,7 @@ def test_saving_between_skips_of_a_fused_base_changes_nothing() -> None:
     for saves in (False, True):
         run = Run("vsam", FUSED["fused momentum"])
         for number in range(LENGTH):
-            run.optimizer.step(_poisoned(run, number, 1 if number in (8, 10, 12) else 0, math.inf))
+            _poisoned_step(run, number, 1 if number in (8, 10, 12) else 0, math.inf)
             if saves:
                 run.optimizer.state_dict()
         runs.append(run.everything())
@@ -192,7 +191,7 @@ def test_saving_between_skips_of_a_fused_base_changes_nothing() -> None:
 def test_listeners_hear_of_skipped_steps() -> None:
     run, heard = Run("vsam"), []
     run.optimizer.subscribe(heard.append)
-    run.optimizer.step(_poisoned(run, 0, 2, math.nan))
+    _poisoned_step(run, 0, 2, math.nan)
     run.step(1)
     assert [(record.skipped, record.sampled, record.age) for record in heard] == [(True, True, None), (False, True, 0)]
 
@@ -200,8 +199,7 @@ def test_listeners_hear_of_skipped_steps() -> None:
 def test_an_overflow_in_the_first_gradient_does_not_move_the_weights_anywhere_bad() -> None:
     """The second pass runs at finite weights, whatever the first gradient was."""
     run, seen = Run("sam"), []
-    closure = _poisoned(run, 0, 1, math.nan)
-    run.optimizer.step(lambda: (seen.append(run.weights()), closure())[1])
+    _poisoned_step(run, 0, 1, math.nan, before=lambda: seen.append(run.weights()))
     assert len(seen) == 2
     assert all(bool(w.isfinite().all()) for w in seen[1])
 
@@ -210,7 +208,7 @@ def test_an_overflow_in_the_first_gradient_does_not_move_the_weights_anywhere_ba
 def test_first_step_of_a_fused_base_may_be_skipped(base: str) -> None:
     run = Run("sam", FUSED[base])
     weights = run.weights()
-    run.optimizer.step(_poisoned(run, 0, 1, math.inf))
+    _poisoned_step(run, 0, 1, math.inf)
     assert_same(run.weights(), weights)
     run.go(last=3)
     assert all(bool(w.isfinite().all()) for w in run.weights())

@@ -7,7 +7,17 @@ import torch
 from torch import nn
 
 import vsam
-from contract_table import BATCHES, LENGTH, Run, assert_same, every_method, generators, network, set_generators
+from contract_table import (
+    BATCHES,
+    LENGTH,
+    Run,
+    assert_same,
+    every_method,
+    every_style,
+    generators,
+    network,
+    set_generators,
+)
 
 
 def _buffers(model: nn.Module) -> dict[str, torch.Tensor]:
@@ -31,9 +41,8 @@ def _cumulative() -> nn.Sequential:
     return model
 
 
-@every_method
+@every_style
 @pytest.mark.parametrize("make", [network, _instance_norm, _cumulative])
-@pytest.mark.parametrize("style", ["step", "step_without_closure"])
 def test_only_first_passes_count(method: str, make: Callable[[], nn.Sequential], style: str) -> None:
     run, shadow = Run(method, model=make()), make()  # the shadow sees the same weights and takes the first pass only
     for number in range(14):

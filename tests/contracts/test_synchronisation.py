@@ -1,16 +1,16 @@
 """How often a step makes the device wait: once for the finiteness flag, never where the base is fused."""
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import vsam
-from contract_table import BATCHES, METHODS, ORDINARY, every_method
+from contract_table import METHODS, ORDINARY, argument, every_method, losses_of
 
 WAITS = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::equal")
 
@@ -37,15 +37,8 @@ def _waits_of_each_step(method: str, make: Any, listen: bool = False, length: in
         optimizer.subscribe(lambda record: None)
     waits = []
     for number in range(length):
-        inputs, labels = BATCHES[number]
-
-        def closure(inputs: torch.Tensor = inputs, labels: torch.Tensor = labels) -> torch.Tensor:
-            loss = functional.cross_entropy(model(inputs), labels)
-            loss.backward()
-            return loss
-
         with _Waits() as seen:
-            optimizer.step(closure)
+            optimizer.step(argument(method, partial(losses_of, model, number)))
         waits.append(seen.names.total())
     return waits
 

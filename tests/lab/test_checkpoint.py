@@ -3,6 +3,9 @@
 import io
 import os
 import pickle
+import re
+import zipfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -27,6 +30,12 @@ def zipped(content):
     buffer = io.BytesIO()
     torch.save(content, buffer)
     return buffer.getvalue()
+
+
+def assert_in_our_words(message):
+    """Torch's own advise to load it without protection, point to its documentation, or are a mere number."""
+    assert not re.search(r"weights_only|torch\.load|https?:|vsam: \d+\.", message)
+    assert len(message.strip().splitlines()) == 1
 
 
 def test_what_is_saved_is_loaded(tmp_path):
@@ -59,8 +68,9 @@ def test_a_malicious_pickle_is_never_executed(run, make):
     marker = run.parent / "marker"
     (run / "checkpoint.pt").write_bytes(make(Touch(marker)))
     command = vsam("train", *QUICK, "--out", str(run), folder=run.parent)
-    assert_refused(command, 1, str(run / "checkpoint.pt"))
+    assert_refused(command, 1, str(run / "checkpoint.pt"), "delete it to start this run afresh")
     assert not marker.exists()
+    assert_in_our_words(command.stderr)
 
 
 def test_a_newer_checkpoint_is_refused(run):
@@ -78,12 +88,36 @@ def test_a_truncated_checkpoint_is_refused(run, share):
         load_checkpoint(run / "checkpoint.pt")
 
 
-@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04", b"\x80\x02}q\x00."])
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04", b"\x80\x02}q\x00.", b"e" * 1000])
 def test_foreign_bytes_are_refused(tmp_path, content):
     path = tmp_path / "checkpoint.pt"
     path.write_bytes(content)
-    with pytest.raises(RunError, match=str(path)):
+    with pytest.raises(RunError, match=str(path)) as caught:
         load_checkpoint(path)
+    assert_in_our_words(str(caught.value))
+
+
+def test_the_reason_is_told_in_our_words(tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    with zipfile.ZipFile(io.BytesIO(), "w") as empty:
+        empty.writestr("readme", "no checkpoint")
+        other_zip = empty.fp
+    contents = {
+        "it is empty": b"",
+        "it is not a whole file of torch's": zipped({"model": torch.zeros(1000)})[:-100],
+        "which could run a program \\(it was not run\\)": zipped(Touch(tmp_path / "marker")),
+        "its content cannot be understood": other_zip.getvalue(),
+    }
+    for reason, content in contents.items():
+        path.write_bytes(content)
+        with pytest.raises(RunError, match=rf"{path} is damaged, .*{reason}\. Do this\.$"):
+            load_checkpoint(path, advice="Do this.")
+    assert not (tmp_path / "marker").exists()
+
+
+def test_a_path_that_no_file_can_have_is_refused():
+    with pytest.raises(RunError, match="cannot be read: embedded null byte"):
+        load_checkpoint(Path("a\0b"))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,9 @@ TABLES = {"--json", "--csv", "--markdown", "--latex"}
 OPTIONS = {
     "train": {"recipe", "--tensorboard"} | SHARED,
     "compare": {"--recipe", "--methods", "--seeds"} | SHARED | TABLES,
+    "study": {"name", "--scale", "--out", "--seeds", "--only", "--compare-paper", "--ray", "--data-dir", "--device"},
+    "report": {"runs", "--output", "-o", "--title", "--figures"},
+    "tune": {"recipe", "--method", "--trials", "--search", "--seeds", "--storage", "--timeout"} | SHARED,
     "methods": set(),
     "models": {"--json"},
     "explain": {"method"},
@@ -49,6 +52,8 @@ def test_the_options_are_these(name):
         ("compare", "recipe", "fashion-mini"),
         ("compare", "methods", "sgd,sam,vsam"),
         ("compare", "seeds", 3),
+        ("study", "scale", "small"),
+        ("tune", "trials", 20),
         ("train", "tiny", False),
         ("train", "out", None),
         ("train", "device", None),

@@ -3,11 +3,12 @@
 import tomllib
 
 import pytest
+import torch
 
 from vsam.lab import models
 from vsam.lab.errors import UserError
 from vsam.lab.methods import find_method
-from vsam.lab.recipe import load_recipe, recipe_header, recipe_names
+from vsam.lab.recipe import check_recipe, load_recipe, recipe_header, recipe_names
 
 SMALLEST = """
 data = { name = "fashion-mini" }
@@ -17,6 +18,11 @@ batch = 8
 lr = 0.1
 """
 TINY = "\n[tiny]\nepochs = 1"
+
+
+def num_parameters(model):
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in models.build(model).parameters())
 
 
 @pytest.fixture
@@ -47,9 +53,15 @@ def test_tiny_is_smaller(name):
     whole, tiny = load_recipe(name), load_recipe(name, tiny=True)
     assert tiny.epochs <= 3
     assert tiny.epochs < whole.epochs
+    assert tiny.batch <= 32
     assert tiny.data.train is not None
     assert tiny.data.train <= 1000
     assert tiny.data.test is not None
+    assert tiny.data.test <= 1000
+    # What a run costs goes by its images and, for one so short, by the network's weights that are loaded and saved.
+    assert tiny.data.train * tiny.epochs * num_parameters(tiny.model) < 2e8
+    if num_parameters(whole.model) > 1e6:
+        assert num_parameters(tiny.model) < num_parameters(whole.model) / 10
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -69,6 +81,32 @@ def test_a_recipe_survives_being_written(name, tiny, write):
 def test_a_file_needs_only_a_few_keys_and_is_named_by_its_name(write):
     recipe = load_recipe(write(SMALLEST))
     assert (recipe.name, recipe.method, recipe.seed) == ("mine", "vsam", 0)
+
+
+@pytest.mark.parametrize("tiny", [False, True])
+def test_a_file_with_a_space_in_its_name_is_a_recipe(write, tiny):
+    assert load_recipe(write(SMALLEST + TINY, "my recipe.toml"), tiny=tiny).name == "my recipe" + "-tiny" * tiny
+
+
+@pytest.mark.parametrize("name", [".hidden.toml", "..toml", "...toml"])
+def test_a_file_whose_name_names_no_folder_needs_another_name(write, name):
+    with pytest.raises(UserError, match=r"name: .* begins with a dot"):
+        load_recipe(write(SMALLEST, name))
+    assert load_recipe(write('name = "mine"' + SMALLEST, name)).name == "mine"
+
+
+@pytest.mark.parametrize("name", ["", "../x", "/x", "a/b", "..", "a\\u0000b"])
+@pytest.mark.parametrize("tiny", [False, True])
+def test_a_name_in_a_file_is_a_plain_name_too(write, name, tiny):
+    with pytest.raises(UserError, match=r"name: .*it becomes the name of a folder"):
+        load_recipe(write(f'name = "{name}"' + SMALLEST + TINY), tiny=tiny)
+
+
+def test_settings_from_elsewhere_are_checked_and_explained():
+    settings = load_recipe("fashion-mini").model_dump()
+    assert check_recipe("of a run", settings) == load_recipe("fashion-mini")
+    with pytest.raises(UserError, match=r"Recipe of a run: epochs: .*got 0"):
+        check_recipe("of a run", settings | {"epochs": 0})
 
 
 def test_a_recipe_cannot_be_changed_by_accident(write):
@@ -135,6 +173,11 @@ def test_changes_win_over_tiny_and_later_ones_over_earlier_ones():
         ("epochs=true", "epochs: .*got True"),
         ("model=resnet9", "model: .*depth"),
         ("model=resnt8", "model: .*resnet8"),
+        ("model=resnet9", "model: depth"),
+        ("lr=0.1\nepochs=7", "lr: .*got '0.1"),
+        pytest.param("epochs=" + "9" * 5000, "epochs: .*got '9{59} … 9{16}'", id="too many digits"),
+        pytest.param("lr=" + "9" * 400, "lr: .*got 9{60} … 9{17}", id="too large"),
+        pytest.param("lr=" + "[" * 5000, "lr: .*got '", id="too deep"),
         ("epochs", "--set needs key=value, got 'epochs'"),
         ("=3", "--set needs key=value, got '=3'"),
         ("", "--set needs key=value, got ''"),
@@ -162,6 +205,8 @@ def test_all_problems_are_said_at_once(write):
     [
         ("epochs = ", "mine.toml is not valid TOML"),
         ("epochs = 1\nepochs = 2", "mine.toml is not valid TOML"),
+        pytest.param("epochs = " + "9" * 5000, "mine.toml is not valid TOML", id="too many digits"),
+        pytest.param("lr = " + "[" * 5000, "mine.toml is not valid TOML", id="too deep"),
         (SMALLEST + "colour = 3" + TINY, "unknown key 'colour'"),
         ("name = 3" + SMALLEST + TINY, "name: .*got 3"),
         ("tiny = 3" + SMALLEST, "tiny"),
@@ -185,12 +230,12 @@ def test_a_file_in_another_encoding_is_refused(tmp_path):
     [
         ("fashion-min", "There is no recipe 'fashion-min'. Did you mean 'fashion-mini'?"),
         ("", "There is no recipe ''"),
-        ("nowhere.toml", "nowhere.toml cannot be read: .*No such file"),
+        ("nowhere.toml", "Recipe nowhere.toml cannot be read: .*No such file"),
         ("../recipes/fashion-mini", "There is no recipe"),
     ],
 )
 def test_an_unknown_recipe_is_explained(name, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=f"^{message}"):
         load_recipe(name)
 
 

@@ -2,7 +2,6 @@
 
 import copy
 import io
-import logging
 import math
 
 import pytest
@@ -107,16 +106,6 @@ def test_zeros_get_a_usable_step():
     assert again.weight_step.item() == pytest.approx(1 / 7)
     again(torch.zeros(4, 3))
     assert again.activation_step.item() == pytest.approx(1 / 15)
-
-
-def test_negative_inputs_of_an_unsigned_layer_are_said_once(caplog):
-    layer, signed = QuantLinear(3, 2), QuantLinear(3, 2, signed_input=True)
-    with caplog.at_level(logging.WARNING, logger="vsam.quantize.layers"):
-        for _ in range(2):
-            layer(torch.randn(4, 3) - 1)
-            signed(torch.randn(4, 3) - 1)
-    assert len(caplog.records) == 1
-    assert "`signed_inputs`" in caplog.text
 
 
 def test_state_dict_carries_the_initialised_steps():

@@ -68,6 +68,30 @@ def test_other_shapes_are_refused():
         trajectory_loss(torch.zeros(4), torch.zeros(4), 5.0)
 
 
+def test_without_a_weight_it_is_the_plain_loss_bit_for_bit():
+    model, labels, indices = torch.nn.Linear(6, 5), torch.tensor([0, 3, 1]), torch.arange(3)
+    saf, mesa = SAFLoss(3, 5, lag=1, weight=0.0, start_epoch=-1), MESALoss(model, weight=0.0, start_epoch=-1)
+    for epoch in range(3):
+        inputs = torch.randn(3, 6)
+        losses = (
+            torch.nn.functional.cross_entropy(model(inputs), labels),
+            saf(model(inputs), labels, indices, epoch),
+            mesa(model(inputs), labels, inputs, epoch),
+        )
+        assert losses[0] == losses[1] == losses[2]
+        gradients = [torch.autograd.grad(loss, model.weight)[0] for loss in losses]
+        assert torch.equal(gradients[1], gradients[0])
+        assert torch.equal(gradients[2], gradients[0])
+
+
+def test_the_defaults_are_the_published_ones():
+    saf, mesa = SAFLoss(4, 3), MESALoss(torch.nn.Linear(2, 3))
+    assert (saf.memory.lag, saf.temperature, saf.weight, saf.start_epoch, saf.label_smoothing) == (3, 5.0, 0.3, 5, 0.0)
+    assert len(saf.memory.logits) == 4
+    assert (mesa.decay, mesa.temperature, mesa.weight) == (0.9995, 5.0, 0.8)
+    assert (mesa.start_epoch, mesa.label_smoothing) == (5, 0.0)
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "reason"),
     [

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from vsam.quantize import quantize
 from vsam.trajectory import MESALoss
 
 NUM_CLASSES = 4
@@ -192,6 +193,22 @@ def test_under_autocast_the_loss_is_float32_and_close():
         loss = mesa(model(inputs), labels, inputs, 1)
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(exact.item(), rel=2e-2)
+
+
+@pytest.mark.parametrize("start_epoch", [-1, 0])
+def test_the_teacher_of_a_quantized_model_copies_the_steps_of_the_first_batch(start_epoch):
+    """Before it there is nothing to average with; from then on they are averaged like all others."""
+    model = quantize(network(), first_last_bits=4)
+    mesa = MESALoss(model, decay=0.9, start_epoch=start_epoch)
+    train(model, mesa, range(1), mesa.update)
+    for layer, follower in ((model[0], mesa.teacher[0]), (model[4], mesa.teacher[4])):
+        assert follower.initialised
+        assert follower.activation_step.item() == pytest.approx(layer.activation_step.item(), rel=1e-2)
+    before = mesa.teacher[4].activation_step.clone()
+    train(model, mesa, range(1, 2), mesa.update)
+    expected = 0.9 * before + 0.1 * model[4].activation_step
+    torch.testing.assert_close(mesa.teacher[4].activation_step, expected.detach())
+    train(model, mesa, range(2, 8), mesa.update)
 
 
 def test_tied_weights_stay_tied_in_the_teacher():

@@ -15,7 +15,7 @@ from vsam.lab.recipe import Recipe
 from vsam.lab.speed import Cell, Speed, read_cell, relative_speed
 from vsam.lab.train import Run, load_data
 
-__all__ = ["Cell", "Progress", "Row", "Silent", "compare", "read_cell", "run_path", "summarise"]
+__all__ = ["Cell", "Progress", "Row", "Silent", "compare", "read_cell", "run_path", "steps_done", "summarise"]
 
 
 _NUMBERS = ("accuracy", "best", "samples", "ais")
@@ -113,7 +113,7 @@ def compare(
         check_settings(run_path(out, recipe), recipe)
     dataset = load_data(recipes[0], data_dir, device)
     total = recipes[0].epochs * -(-len(dataset.train_images) // recipes[0].batch)
-    shown.begin([(r.label, r.seed, _steps_done(run_path(out, r), total), total) for r in recipes])
+    shown.begin([(r.label, r.seed, steps_done(run_path(out, r), total), total) for r in recipes])
     failures: list[str] = []
     cells: list[Cell] = []
     for seed in dict.fromkeys(recipe.seed for recipe in recipes):
@@ -134,7 +134,7 @@ def compare(
     return cells, failures
 
 
-def _steps_done(path: Path, total: int) -> int:
+def steps_done(path: Path, total: int) -> int:
     """How far a run is; a checkpoint within an epoch, which may be a little further, is not opened for that."""
     if read_summary(path) is not None:
         return total

@@ -16,6 +16,9 @@ from vsam.quantize import quantize
 __all__ = ["build_model", "evaluate", "quantized_model"]
 
 
+_ADVICE = "quantize.checkpoint must be the checkpoint.pt of a full-precision run."
+
+
 def build_model(recipe: Recipe, dataset: Dataset) -> nn.Module:
     """The recipe's network; a quantized one starts from the weights of a full-precision run."""
     model = models.build(recipe.model, dataset.num_classes, dataset.image_shape[0])
@@ -28,7 +31,8 @@ def build_model(recipe: Recipe, dataset: Dataset) -> nn.Module:
         )
     if recipe.quantize.checkpoint != "none":
         try:
-            model.load_state_dict(load_checkpoint(Path(recipe.quantize.checkpoint))["model"])
+            content = load_checkpoint(Path(recipe.quantize.checkpoint), advice=_ADVICE)
+            model.load_state_dict(content["model"])
         except (RuntimeError, KeyError) as error:
             raise UserError(
                 f"quantize.checkpoint must be the checkpoint.pt of a full-precision run of {recipe.model}, "

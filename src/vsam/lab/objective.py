@@ -34,7 +34,7 @@ class Objective:
                 self._saf.to(dataset.train_images.device)
             elif recipe.method == "mesa":
                 self._mesa = MESALoss(model, label_smoothing=self._smoothing, **recipe.mesa.model_dump())
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:  # the latter from SAF, whose memory would not fit
             raise UserError(f"{recipe.method}: {error}") from error
 
     def __call__(self, logits: Tensor, batch: Batch, epoch: int) -> Tensor:

@@ -1,6 +1,7 @@
 """A recipe: one complete, named and checked description of a training run."""
 
 import difflib
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib import resources
@@ -8,119 +9,44 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+import torch
+from pydantic import Field, ValidationError, field_validator
 
 from vsam.lab import models
 from vsam.lab.errors import UserError
+from vsam.lab.settings import (
+    AESAMSettings,
+    ASAMSettings,
+    AugmentSettings,
+    BatchSize,
+    BelowOne,
+    Count,
+    DataSettings,
+    ESAMSettings,
+    LookSAMSettings,
+    MESASettings,
+    NotNegative,
+    PlainName,
+    Positive,
+    QuantizeSettings,
+    SAFSettings,
+    Share,
+    Table,
+    VSAMSettings,
+)
 
-__all__ = ["Recipe", "load_recipe", "recipe_header", "recipe_names"]
+__all__ = ["Recipe", "check_recipe", "load_recipe", "recipe_header", "recipe_names"]
 
-Share = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1, strict=True)]
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class DataSettings(_Table):
-    """Which images; `train` and `test` take balanced subsets, `noise` is the share of wrong training labels."""
-
-    name: str
-    train: Count | None = None
-    test: Count | None = None
-    noise: Share = 0.0
-    size: Count | None = None
-    grey: bool | None = None
-
-
-class AugmentSettings(_Table):
-    """What is done to training images; zeros switch a step off."""
-
-    padding: Annotated[int, Field(ge=0)] = 4
-    flip: Share = 0.5
-    cutout: Annotated[int, Field(ge=0)] = 16
-    cutout_probability: Share = 0.5
+_MOST_PARAMETERS = 10**9
+# Besides its own error tomllib lets through those of numbers too long for Python, and of nesting too deep for it.
+_NOT_TOML = (ValueError, RecursionError)
 
 
-class VSAMSettings(_Table):
-    """As in `vsam.VSAM`."""
-
-    alpha: NotNegative = 0.1
-    gamma: Share = 0.7
-    window: Count = 50
-    slices: Count = 5
-    start: Annotated[int, Field(ge=0)] = 100
-    initial: Positive = 1.0
-    minimum: Positive = 1.0
-    max_rate: Share = 0.8
-    watch: Count | None = 10
-    variant: Literal["paper", "released"] = "paper"
-
-
-class LookSAMSettings(_Table):
-    """As in `vsam.LookSAM`."""
-
-    scale: NotNegative = 0.1
-
-
-class ASAMSettings(_Table):
-    """As in `vsam.ASAM`; without `rho` ten times the recipe's is taken."""
-
-    rho: NotNegative | None = None
-    eta: NotNegative = 0.01
-
-
-class AESAMSettings(_Table):
-    """As in `vsam.AESAM`."""
-
-    delta: Share = 0.9
-    low: float = -1.0
-    high: float = 1.0
-
-
-class ESAMSettings(_Table):
-    """As in `vsam.ESAM`."""
-
-    beta: Annotated[float, Field(gt=0, le=1)] = 0.6
-    gamma: Annotated[float, Field(gt=0, le=1)] = 0.5
-
-
-class SAFSettings(_Table):
-    """As in `vsam.SAFLoss`."""
-
-    lag: Count = 3
-    temperature: Positive = 5.0
-    weight: NotNegative = 0.3
-    start_epoch: Annotated[int, Field(ge=-1)] = 5
-
-
-class MESASettings(_Table):
-    """As in `vsam.MESALoss`."""
-
-    decay: Share = 0.9995
-    temperature: Positive = 5.0
-    weight: NotNegative = 0.8
-    start_epoch: Annotated[int, Field(ge=-1)] = 5
-
-
-class QuantizeSettings(_Table):
-    """As in `vsam.quantize.quantize`; `checkpoint` is the full-precision run's, or "none"."""
-
-    checkpoint: str = ""
-    weight_bits: Annotated[int, Field(ge=2, le=32)] = 4
-    activation_bits: Annotated[int, Field(ge=2, le=32)] = 4
-    first_last_bits: Annotated[int, Field(ge=2, le=32)] = 8
-    perturb_steps: bool = True
-
-
-class Recipe(_Table):
+class Recipe(Table):
     """Everything that decides the result of a run.
 
     Args:
-        name: of the recipe.
+        name: of the recipe; part of the folder's name, like method and variant, so without slashes.
         data: the images.
         model: as `vsam models` lists them.
         epochs: passes over the training images.
@@ -136,18 +62,18 @@ class Recipe(_Table):
         checkpoint_seconds: how often a run is saved within an epoch; it always is at the end of one.
     """
 
-    name: str
+    name: PlainName
     data: DataSettings
     model: str
     epochs: Count
-    batch: Count
+    batch: BatchSize
     lr: Positive
-    method: str = "vsam"
-    variant: str | None = None
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1, strict=True)] = 0
+    method: PlainName = "vsam"
+    variant: PlainName | None = None
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
     rho: NotNegative = 0.05
     optimizer: Literal["sgd", "adamw"] = "sgd"
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    momentum: BelowOne = 0.9
     weight_decay: NotNegative = 1e-3
     schedule: Literal["cosine", "constant"] = "cosine"
     label_smoothing: Share = 0.0
@@ -169,7 +95,12 @@ class Recipe(_Table):
     @field_validator("model")
     @classmethod
     def _model_exists(cls, name: str) -> str:
-        return models.canonical(name)
+        if re.search(r"[0-9]{4}", name):
+            raise ValueError(f"{name[:40]!r} is deeper or wider than the 999 that are built here.")
+        found = models.canonical(name)
+        if found not in models.names():
+            _check_size(found)
+        return found
 
     @property
     def label(self) -> str:
@@ -200,9 +131,10 @@ def load_recipe(name: str, *, tiny: bool = False, changes: Iterable[str] = ()) -
         tiny: shrink it as its `[tiny]` table says, to a run of seconds.
         changes: `key=value` with dotted keys; they win over everything else.
     """
+    text = _read(name)
     try:
-        settings = tomllib.loads(_read(name))
-    except tomllib.TOMLDecodeError as error:
+        settings = tomllib.loads(text)
+    except _NOT_TOML as error:
         raise UserError(f"Recipe {name} is not valid TOML: {error}.") from error
     smaller = settings.pop("tiny", {})
     settings.setdefault("name", Path(name).name.removesuffix(".toml"))
@@ -211,17 +143,28 @@ def load_recipe(name: str, *, tiny: bool = False, changes: Iterable[str] = ()) -
             raise UserError(f"Recipe {name}: tiny must be a table, got {smaller!r}.")
         if not smaller:
             raise UserError(f"Recipe {name} has no [tiny] table, so --tiny cannot shrink it. Add one.")
-        settings["name"] = f"{settings['name']}-tiny" if isinstance(settings["name"], str) else settings["name"]
+        if settings["name"] and isinstance(settings["name"], str):
+            settings["name"] += "-tiny"
         _merge(settings, smaller)
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or not key.strip():
             raise UserError(f"--set needs key=value, got {change!r}.")
         _merge(settings, _nested(key.strip(), _parse(value.strip())))
+    return check_recipe(name, settings)
+
+
+def check_recipe(name: str, settings: Mapping[str, Any]) -> Recipe:
+    """The recipe with these settings, or an error that says what is wrong with them.
+
+    Args:
+        name: what the error calls the recipe.
+        settings: in nested dictionaries.
+    """
     try:
         return Recipe.model_validate(settings)
     except ValidationError as error:
-        raise UserError(_explain(name, error)) from error
+        raise UserError(f"Recipe {name}: {_explain(error)}") from error
 
 
 def _folder() -> Any:
@@ -235,7 +178,7 @@ def _read(name: str) -> str:
     if path.suffix == ".toml":
         try:
             return path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise UserError(f"Recipe {path} cannot be read: {error}.") from error
     raise UserError(f"There is no recipe {name!r}.{_nearest(name, recipe_names())} See vsam recipes.")
 
@@ -246,9 +189,10 @@ def _first_setting(lines: list[str]) -> int:
 
 def _parse(value: str) -> Any:
     try:
-        return tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+        parsed = tomllib.loads(f"value = {value}")
+    except _NOT_TOML:
         return value
+    return parsed["value"] if len(parsed) == 1 else value
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:
@@ -265,7 +209,7 @@ def _merge(settings: dict[str, Any], changes: Mapping[str, Any]) -> None:
             settings[key] = dict(value) if isinstance(value, Mapping) else value
 
 
-def _explain(name: str, error: ValidationError) -> str:
+def _explain(error: ValidationError) -> str:
     problems = []
     for problem in error.errors():
         place = [str(part) for part in problem["loc"]]
@@ -274,9 +218,22 @@ def _explain(name: str, error: ValidationError) -> str:
             problems.append(f"unknown key {key!r}.{_nearest(place[-1], _keys(place[:-1]))}")
         elif problem["type"] == "missing":
             problems.append(f"{key} is missing.")
+        elif problem["type"] == "value_error":
+            problems.append(f"{key}: {problem['ctx']['error']}")
         else:
-            problems.append(f"{key}: {problem['msg']}, got {problem['input']!r}.")
-    return f"Recipe {name}: " + " ".join(problems)
+            problems.append(f"{key}: {problem['msg']}, got {_shorten(repr(problem['input']))}.")
+    return " ".join(problems)
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:60]} … {text[-17:]}"
+
+
+def _check_size(model: str) -> None:
+    with torch.device("meta"):
+        count = sum(parameter.numel() for parameter in models.build(model).parameters())
+    if count > _MOST_PARAMETERS:
+        raise ValueError(f"{model} has {count:,} parameters, more than the {_MOST_PARAMETERS:,} that are built here.")
 
 
 def _keys(place: list[str]) -> list[str]:

@@ -9,7 +9,13 @@ from rich.table import Table
 
 from vsam.lab.compare import Cell, Row
 
-__all__ = ["WRITERS", "to_csv", "to_json", "to_latex", "to_markdown", "to_record", "to_terminal"]
+__all__ = ["SPEEDS", "WRITERS", "to_csv", "to_json", "to_latex", "to_markdown", "to_record", "to_terminal"]
+
+SPEEDS = (
+    "AIS: images per second of training. Methods of a seed train in turns of one epoch, and speeds compare epochs of "
+    "the same turn without the extreme tenths; in brackets their quartiles. ~: fewer than 20 common turns, AIS "
+    "divided. Accuracy: last epoch. Ideal: 2/(1 + samples/steps)."
+)
 
 _HEADINGS = ("method", "accuracy %", "best %", "2nd gradients", "AIS", "of SAM", "of SGD", "ideal of SAM")
 

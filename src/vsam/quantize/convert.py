@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Collection
+from fnmatch import fnmatchcase
 from typing import Any
 
 from torch import nn
@@ -26,7 +27,8 @@ def quantize(
     Every `Conv2d` and `Linear` becomes a `QuantConv2d` or `QuantLinear` under the same name, with the
     parameters `weight_step` and `activation_step` beside its weight; subclasses of the two stay as they
     are. First and last are meant in the order of registration. The input of the first layer is signed, that
-    of the others unsigned.
+    of the others unsigned, as it is behind a ReLU; where it has negative values all the same, they become
+    zero, and a warning is logged on the first batch.
 
     Cost: no passes more; the quantizers' elementwise work, and two numbers a layer.
 
@@ -35,7 +37,8 @@ def quantize(
         weight_bits: 2 to 32.
         activation_bits: 2 to 32, of the layers' inputs.
         first_last_bits: 2 to 32, both kinds of bits of the first and the last layer.
-        signed_inputs: names of other layers whose inputs have negative values that matter.
+        signed_inputs: names of other layers whose inputs have negative values that matter; `*` stands for any
+            part of a name.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3))
@@ -53,7 +56,7 @@ def quantize(
     layers = {name: module for name, module in copied.named_modules() if type(module) in _QUANTIZED}
     if not layers:
         raise ValueError("the model has no Conv2d and no Linear: there is nothing to quantize.")
-    if unknown := set(signed_inputs) - set(layers):
+    if unknown := [name for name in signed_inputs if not any(fnmatchcase(layer, name) for layer in layers)]:
         raise ValueError(f"signed_inputs names {sorted(unknown)}, but the layers are {list(layers)}.")
     first, last = next(iter(layers)), list(layers)[-1]
     for name, layer in layers.items():
@@ -61,10 +64,11 @@ def quantize(
         # In place, so that whoever holds the layer keeps it: shared layers, tied weights, hooks.
         layer.__class__ = _QUANTIZED[type(layer)]
         assert isinstance(layer, QuantizedLayer)
+        layer.name = name
         layer.start_quantizing(
             first_last_bits if is_end else weight_bits,
             first_last_bits if is_end else activation_bits,
-            signed_input=name == first or name in signed_inputs,
+            signed_input=name == first or any(fnmatchcase(name, pattern) for pattern in signed_inputs),
         )
     return copied
 

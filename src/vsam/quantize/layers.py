@@ -33,6 +33,9 @@ class QuantizedLayer(nn.Module):
         **kwargs: as for the full-precision layer.
     """
 
+    name: str = ""
+    """What the model calls the layer, for messages."""
+
     weight: Tensor
     _unbatched_dims: int
     initialised: Tensor
@@ -76,10 +79,17 @@ class QuantizedLayer(nn.Module):
 
     def quantized_input(self, inputs: Tensor) -> Tensor:
         """Return the input as the layer uses it; the first batch in training mode sets the step size."""
-        if not self._has_step() and not self._initialise(inputs):
+        if not self.has_step() and not self._initialise(inputs):
             return inputs
         low, high = self.activation_range
         return lsq(inputs, self.activation_step, low, high, 1 / math.sqrt(self._numel_of_one(inputs) * high))
+
+    def has_step(self) -> bool:
+        """Return whether the input's step size has been set."""
+        # Asked of the buffer until it says yes, then never again: asking makes the device wait.
+        if not self._is_initialised:
+            self._is_initialised = bool(self.initialised)
+        return self._is_initialised
 
     def extra_repr(self) -> str:
         """Return the settings as shown by `repr`."""
@@ -90,12 +100,6 @@ class QuantizedLayer(nn.Module):
     def _numel_of_one(self, inputs: Tensor) -> int:
         is_batch = inputs.dim() > self._unbatched_dims
         return max(1, math.prod(inputs.shape[1:] if is_batch else inputs.shape))
-
-    def _has_step(self) -> bool:
-        # Asked of the buffer until it says yes, then never again: asking makes the device wait.
-        if not self._is_initialised:
-            self._is_initialised = bool(self.initialised)
-        return self._is_initialised
 
     @torch.no_grad()
     def _initialise(self, inputs: Tensor) -> bool:
@@ -111,11 +115,13 @@ class QuantizedLayer(nn.Module):
             size /= torch.distributed.get_world_size()
         if not bool(size.isfinite()):
             return False
-        if not self.signed_input and bool((inputs < 0).any()):
+        share = 0.0 if self.signed_input else float((inputs < 0).float().mean())
+        if share > 0:
             logger.warning(
-                "%s: its input has negative values, which an unsigned quantizer sets to 0. "
-                "Name the layer in `signed_inputs` of quantize() if they matter.",
-                self,
+                "%s: %.1f %% of its input is negative, which an unsigned quantizer sets to 0. Name the layer in "
+                "`signed_inputs` of quantize() unless that is meant.",
+                self.name or self,
+                100 * share,
             )
         self.activation_step.copy_(_initial_step(size, self.activation_range[1]))
         self.initialised.fill_(True)

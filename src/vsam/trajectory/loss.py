@@ -1,10 +1,14 @@
 """The trajectory loss of SAF and MESA: the distance from an older prediction of the same samples."""
 
 import math
+from abc import ABC, abstractmethod
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from vsam.optimizer import SharpnessAware
 
 __all__ = ["TrajectoryLoss", "trajectory_loss"]
 
@@ -35,7 +39,7 @@ def trajectory_loss(logits: Tensor, old: Tensor, temperature: float, known: Tens
     return temperature**2 * divergence.mean()
 
 
-class TrajectoryLoss(nn.Module):
+class TrajectoryLoss(nn.Module, ABC):
     """What SAF and MESA share: the settings, the plain loss, and when the trajectory joins it.
 
     The plain loss is `torch.nn.functional.cross_entropy` with its own form of label smoothing ε: `1 − ε +
@@ -48,6 +52,9 @@ class TrajectoryLoss(nn.Module):
         start_epoch: the last epoch of plain training, counted from 0; −1 for none.
         label_smoothing: ε in [0, 1].
     """
+
+    name: str
+    """What the loss was published as."""
 
     def __init__(self, temperature: float, weight: float, start_epoch: int, label_smoothing: float) -> None:
         super().__init__()
@@ -73,6 +80,18 @@ class TrajectoryLoss(nn.Module):
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
             raise ValueError(f"epoch must be an integer counted from 0, got {epoch!r}.")
         return self.training and epoch > self.start_epoch
+
+    def describe(self, optimizer: Optimizer | None = None) -> str:
+        """In plain words: what the loss does, what it costs, and whether it was published with this optimizer."""
+        start = f"From epoch {self.start_epoch + 1} on" if self.start_epoch >= 0 else "From the beginning"
+        origin = f"Published as {self.name} (Du et al., NeurIPS 2022)"
+        if isinstance(optimizer, SharpnessAware):
+            origin += ", never with a second gradient: experimental"
+        return f"{start} it adds {self.weight:g} of the distance {self._describe()}. {origin}."
+
+    @abstractmethod
+    def _describe(self) -> str:
+        """From what, and at which cost, as the end of a sentence and a sentence."""
 
     def extra_repr(self) -> str:
         """Return the settings as shown by `repr`."""

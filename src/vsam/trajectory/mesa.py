@@ -7,6 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from vsam.quantize import QuantizedLayer
 from vsam.trajectory.loss import TrajectoryLoss, trajectory_loss
 
 __all__ = ["MESALoss"]
@@ -18,7 +19,8 @@ class MESALoss(TrajectoryLoss):
     `loss = CE + λ · τ² · KL( softmax(z_old/τ) ‖ softmax(z/τ) )`, the KL meaned over the batch, the gradient
     through `z` only, active when `epoch > start_epoch`. `z_old` comes from the teacher: a deep copy of the
     model without its hooks, in eval mode, without gradients, whose weights and floating-point buffers
-    follow `teacher ← decay · teacher + (1 − decay) · model`; other buffers are copied.
+    follow `teacher ← decay · teacher + (1 − decay) · model`; other buffers are copied, and so is the step
+    size that a quantized layer sets for its inputs on its first batch.
 
     Call `update()` after every step of the optimizer, from the first one on. The model is referred to, not
     owned: neither `parameters()` nor `state_dict()` of this module hold it, only the teacher. In `eval()`
@@ -46,6 +48,8 @@ class MESALoss(TrajectoryLoss):
 
     Reference: Du, Zhou, Feng, Tan, Zhou, "Sharpness-Aware Training for Free", NeurIPS 2022.
     """
+
+    name = "MESA"
 
     def __init__(
         self,
@@ -84,6 +88,7 @@ class MESALoss(TrajectoryLoss):
         if not is_active:
             return loss
         with torch.no_grad():
+            self._copy_first_steps()
             old = self.teacher(inputs)
         if not isinstance(old, Tensor):
             raise ValueError(f"the model must return its logits as a tensor, got {type(old).__name__}.")
@@ -93,11 +98,24 @@ class MESALoss(TrajectoryLoss):
     def update(self) -> None:
         """Let the teacher follow the model: once after each step of the optimizer."""
         (student,) = self._student
+        self._copy_first_steps()
         for average, latest in _pairs(self.teacher, student):
             if average.is_floating_point() or average.is_complex():
                 average.lerp_(latest, 1 - self.decay)
             else:
                 average.copy_(latest)
+
+    def _describe(self) -> str:
+        cost = "one pass a step and a forward pass of the teacher, one more copy of weights and buffers"
+        return f"from the prediction of the model's moving average (decay {self.decay:g}). Cost: {cost}"
+
+    def _copy_first_steps(self) -> None:
+        """Before its first batch a quantized layer has no step size for its inputs that could be averaged with."""
+        (student,) = self._student
+        for follower, leader in zip(self.teacher.modules(), student.modules(), strict=False):
+            if isinstance(follower, QuantizedLayer) and isinstance(leader, QuantizedLayer) and not follower.has_step():
+                follower.activation_step.copy_(leader.activation_step)
+                follower.initialised.copy_(leader.initialised)
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode of the loss; the teacher stays in eval mode."""

@@ -46,6 +46,8 @@ class SAFLoss(TrajectoryLoss):
     Reference: Du, Zhou, Feng, Tan, Zhou, "Sharpness-Aware Training for Free", NeurIPS 2022.
     """
 
+    name = "SAF"
+
     def __init__(
         self,
         num_samples: int,
@@ -88,6 +90,10 @@ class SAFLoss(TrajectoryLoss):
         if torch.is_grad_enabled():
             self.memory.record(logits, indices, epoch)
         return loss
+
+    def _describe(self) -> str:
+        cost = f"one pass a step, {self.memory_bytes / 1e6:,.1f} MB of logits"
+        return f"from each sample's own prediction {self.memory.lag} epochs ago. Cost: {cost}"
 
     def _check_logits(self, logits: Tensor) -> None:
         num_classes = self.memory.logits.shape[2]

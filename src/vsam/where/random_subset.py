@@ -53,7 +53,8 @@ class RandomSubset(Where):
 
     def describe(self) -> str:
         """What this part does, as the end of a sentence."""
-        return f"at a distance rho along the gradient of a random {self.beta:.0%} of the tensors"
+        tensors = f" of a random {self.beta:.0%} of the tensors" if self.beta < 1 else ""
+        return f"at a distance rho along the gradient{tensors}"
 
     def state_dict(self) -> dict[str, Any]:
         """The generator."""

@@ -1,10 +1,10 @@
-"""A real HTTP server on 127.0.0.1 that can ignore ranges, hang up early, or refuse."""
+"""A real HTTP server on 127.0.0.1 that can ignore ranges, hang up early, pause, or refuse."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -18,6 +18,8 @@ class Behaviour:
     hang_up_after: list[int] = field(default_factory=list)
     status: int | None = None
     wrong_range: bool = False
+    pause_after: int | None = None
+    go_on: threading.Event = field(default_factory=threading.Event)
     requests: list[str | None] = field(default_factory=list)
     url: str = ""
 
@@ -50,7 +52,12 @@ def serve(behaviour: Behaviour, name: str = "tiny.tar.gz") -> Iterator[Behaviour
             self.send_header("Content-Length", str(total - start))
             self.end_headers()
             stop = start + behaviour.hang_up_after.pop(0) if behaviour.hang_up_after else total
-            self.wfile.write(behaviour.content[start:stop])
+            if behaviour.pause_after is not None:
+                self.wfile.write(behaviour.content[start : behaviour.pause_after])
+                start = behaviour.pause_after
+                behaviour.go_on.wait()
+            with suppress(ConnectionError):  # whoever asked may have been killed
+                self.wfile.write(behaviour.content[start:stop])
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

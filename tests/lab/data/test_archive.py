@@ -1,5 +1,6 @@
 import io
 import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,81 @@ def test_an_archive_without_the_promised_files_leaves_no_folder(make_cifar, root
     with pytest.raises(DataError, match=r"third.bin is missing"):
         obtain(source, root)
     assert names(root) == ["tiny.tar.gz"]
+
+
+# The address of `make_cifar` answers nobody: whatever starts a download ends in "could not be downloaded".
+
+
+@pytest.mark.parametrize("name", ["tiny-bin", "tiny.tar.gz"])
+def test_a_link_that_leads_nowhere_is_named_and_starts_no_download(make_cifar, root, name):
+    cifar, _ = make_cifar()
+    (root / name).symlink_to(root / "unmounted" / "disk")
+    with pytest.raises(DataError, match=rf"{root / name} is a link to .*unmounted/disk, which is not there\. Mend"):
+        obtain(cifar.source, root)
+    assert names(root) == [name]
+
+
+def test_a_data_directory_that_is_a_link_to_nowhere_is_named(make_cifar, tmp_path):
+    cifar, _ = make_cifar()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"link is a link to .*nowhere, which is not there"):
+        obtain(cifar.source, tmp_path / "link")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_whole_folder_behind_a_link_is_used(make_cifar, root, tmp_path):
+    cifar, _ = make_cifar()
+    (root / "tiny-bin").symlink_to(tmp_path / "origin" / "tiny-bin")
+    assert obtain(cifar.source, root) == root / "tiny-bin"
+
+
+@pytest.mark.parametrize("name", ["tiny-bin", "other"])
+def test_the_folder_itself_is_taken_for_the_data_directory(make_cifar, tmp_path, monkeypatch, name):
+    cifar, _ = make_cifar()
+    folder = (tmp_path / "origin" / "tiny-bin").rename(tmp_path / name)
+    assert obtain(cifar.source, folder) == folder
+    monkeypatch.chdir(folder)
+    assert (obtain(cifar.source, Path()) / "test.bin").exists()
+
+
+def test_the_folder_itself_is_made_where_it_was_asked_for(make_cifar, root, origin):
+    cifar, contents = make_cifar()
+    (root / "tiny.tar.gz").write_bytes(origin.read_bytes())
+    folder = obtain(cifar.source, root / "tiny-bin")
+    assert folder == root / "tiny-bin"
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == contents
+
+
+def test_a_damaged_folder_given_as_data_directory_is_named_and_starts_no_download(make_cifar, tmp_path):
+    cifar, _ = make_cifar()
+    folder = tmp_path / "origin" / "tiny-bin"
+    (folder / "second.bin").unlink()
+    with pytest.raises(DataError, match=r"tiny-bin is incomplete: second.bin is missing"):
+        obtain(cifar.source, folder)
+    folder = folder.rename(tmp_path / "mine")
+    with pytest.raises(DataError, match=r"mine is an incomplete Tiny: first.bin is there, second.bin is missing"):
+        obtain(cifar.source, folder)
+    assert names(folder) == ["first.bin", "test.bin"]
+
+
+def test_nobody_is_told_to_delete_a_folder_of_his_own(make_cifar, tmp_path):
+    cifar, contents = make_cifar()
+    folder = (tmp_path / "origin" / "tiny-bin").rename(tmp_path / "mine")
+    (folder / "first.bin").write_bytes(contents["first.bin"][:-1])
+    with pytest.raises(DataError, match=r"first.bin is damaged: .* Put a whole one in its place, from http") as caught:
+        obtain(cifar.source, folder)
+    assert "Delete" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["tiny-bin", ""])
+def test_a_file_in_the_place_of_a_folder_is_named(make_cifar, tmp_path, name):
+    cifar, _ = make_cifar()
+    path = tmp_path / "data" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("a file")
+    with pytest.raises(DataError, match=f"{path} .*it is a file, not a folder"):
+        obtain(cifar.source, tmp_path / "data")
+    assert path.read_text() == "a file"
 
 
 def write_member(archive, name, kind=tarfile.REGTYPE, link="", content=b"evil"):

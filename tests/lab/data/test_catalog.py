@@ -1,6 +1,8 @@
+import gzip
+
 import pytest
 
-from vsam.lab.data import DEFAULT, DataError, describe, load, names
+from vsam.lab.data import DEFAULT, DataError, catalog, describe, load, names
 from vsam.lab.data import fashion as fashion_module
 from vsam.lab.data.cifar import CIFAR10
 from vsam.lab.data.speed import images_per_second
@@ -73,29 +75,85 @@ def test_what_is_absent_says_how_to_get_it(tmp_path):
     assert "dataset-fashion-mnist" in rows["fashion-mnist"].how_to_get
 
 
-def test_an_archive_or_a_whole_folder_is_found_and_a_damaged_one_is_not(tmp_path):
+def fill(path, size):
+    """A file of zeros that takes no room."""
+    with path.open("wb") as stream:
+        stream.truncate(size)
+
+
+def test_an_archive_is_found_and_a_damaged_one_named(make_cifar, tmp_path, monkeypatch):
+    cifar, _ = make_cifar()
+    archive = tmp_path / "origin" / "tiny.tar.gz"
+    monkeypatch.setattr(catalog, "_CIFARS", {"tiny": cifar})
+    (tmp_path / "data").mkdir()
+    copy = tmp_path / "data" / "tiny.tar.gz"
+    copy.write_bytes(archive.read_bytes())
+    assert by_name()["tiny"].found == str(copy)
+    copy.write_bytes(archive.read_bytes()[:-1])
+    row = by_name()["tiny"]
+    assert row.found is None
+    assert row.damage.startswith(f"{copy} is damaged: its checksum is")
+
+
+def test_a_whole_folder_is_found_and_a_damaged_one_named(tmp_path):
     folder = tmp_path / CIFAR10.source.folder
-    archive = tmp_path / CIFAR10.source.archive
-    archive.touch()
-    assert by_name(tmp_path)["cifar10"].found == str(archive)
     folder.mkdir()
     for file in CIFAR10.source.files:
-        with (folder / file.name).open("wb") as stream:
-            stream.truncate(file.size)
+        fill(folder / file.name, file.size)
     assert by_name(tmp_path)["cifar10"].found == str(folder)
+    assert by_name(folder)["cifar10"].found == str(folder)
     (folder / "data_batch_3.bin").unlink()
     row = by_name(tmp_path)["cifar10"]
     assert row.found is None
-    assert "data_batch_3.bin is missing" in row.how_to_get
+    assert "data_batch_3.bin is missing" in row.damage
+    assert f"Delete {folder}" in row.damage
 
 
-def test_fashion_is_found_when_all_four_files_are_there(tmp_path):
+def test_links_to_nowhere_are_damage(tmp_path):
+    (tmp_path / CIFAR10.source.folder).symlink_to(tmp_path / "nowhere")
+    (tmp_path / "fashion-mnist").symlink_to(tmp_path / "nowhere")
+    rows = by_name(tmp_path)
+    for name in ("cifar10", "fashion-mnist"):
+        assert rows[name].found is None
+        assert "is a link to" in rows[name].damage
+    assert rows["cifar100"].damage is None
+
+
+def test_a_data_directory_that_is_a_file_is_damage_too(tmp_path):
+    (tmp_path / "file").touch()
+    rows = by_name(tmp_path / "file")
+    for name in ("fashion-mnist", "cifar10", "cifar100"):
+        assert "it is a file, not a folder" in rows[name].damage
+
+
+@pytest.mark.parametrize("kind", ["unpacked", "packed"])
+def test_fashion_is_found_when_all_four_files_are_there(tmp_path, kind):
     folder = tmp_path / "fashion-mnist"
     folder.mkdir()
     for file in fashion_module.FASHION.files:
-        assert by_name(tmp_path)["fashion-mnist"].found is None
-        (folder / f"{file.name}.gz").touch()
+        row = by_name(tmp_path)["fashion-mnist"]
+        assert row.found is None
+        assert f"{file.name}.gz is missing" in row.damage
+        if kind == "unpacked":
+            fill(folder / file.name, file.size)
+        else:
+            (folder / f"{file.name}.gz").write_bytes(gzip.compress(bytes(file.size), 1))
+    # The contents, which are wrong, take too long to be looked at in a list.
     assert by_name(tmp_path)["fashion-mnist"].found == str(folder)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"<html>404, not found</html>", gzip.compress(b"other")], ids=["empty", "page", "other"]
+)
+def test_a_packed_file_of_another_size_is_damage(tmp_path, content):
+    folder = tmp_path / "fashion-mnist"
+    folder.mkdir()
+    for file in fashion_module.FASHION.files:
+        fill(folder / file.name, file.size)
+    (folder / "t10k-labels-idx1-ubyte.gz").write_bytes(content)
+    row = by_name(tmp_path)["fashion-mnist"]
+    assert row.found is None
+    assert f"{folder / 't10k-labels-idx1-ubyte.gz'} is damaged" in row.damage
 
 
 def test_the_speed_can_be_measured():

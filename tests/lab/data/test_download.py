@@ -1,8 +1,11 @@
 """Downloads from a real server on this machine."""
 
 import hashlib
+import multiprocessing
 import random
 import socket
+import threading
+import time
 
 import pytest
 
@@ -26,14 +29,14 @@ def part(target):
 
 
 def files(target):
-    return sorted(path.name for path in target.parent.iterdir())
+    return sorted(path.name for path in target.parent.iterdir() if path.name != ".tiny.tar.gz.lock")
 
 
 def test_a_file_arrives_whole_and_leaves_no_partial_one(target):
     with serve(Behaviour(CONTENT)) as server:
         download(server.url, target, CHECKSUM)
     assert target.read_bytes() == CONTENT
-    assert files(target) == ["tiny.tar.gz"]
+    assert [path.name for path in target.parent.iterdir()] == ["tiny.tar.gz"]
     assert server.requests == [None]
 
 
@@ -157,3 +160,41 @@ def test_on_a_terminal_progress_is_a_bar(target, capsys, monkeypatch):
     error = capsys.readouterr().err
     assert "━" in error
     assert "600.0/600.0 kB" in error
+
+
+@pytest.fixture
+def other_process(target):
+    """Another process that is half through the same download, and the server that it waits for."""
+    part = target.with_name("tiny.tar.gz.part")
+    with serve(Behaviour(CONTENT, pause_after=400_000)) as server:
+        start = multiprocessing.get_context("forkserver").Process
+        process = start(target=download, args=(server.url, target, CHECKSUM), daemon=True)
+        process.start()
+        while not (part.exists() and part.stat().st_size):
+            assert process.exitcode is None
+            time.sleep(0.01)
+        yield process, server
+        server.go_on.set()
+        process.join(60)
+
+
+def test_a_second_process_waits_and_fetches_nothing(target, other_process, capsys):
+    process, server = other_process
+    threading.Timer(0.3, server.go_on.set).start()
+    download(server.url, target, CHECKSUM)
+    assert target.read_bytes() == CONTENT
+    assert server.requests == [None]
+    assert capsys.readouterr().err == "tiny.tar.gz: another process is downloading it. Waiting for that.\n"
+    process.join(60)
+    assert process.exitcode == 0
+    assert files(target) == ["tiny.tar.gz"]
+
+
+def test_a_second_process_goes_on_where_a_killed_one_stopped(target, other_process):
+    process, server = other_process
+    process.kill()
+    process.join()
+    server.pause_after = None
+    download(server.url, target, CHECKSUM)
+    assert target.read_bytes() == CONTENT
+    assert server.requests == [None, "bytes=262144-"]

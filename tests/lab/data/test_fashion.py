@@ -10,7 +10,7 @@ import torch
 
 from vsam.lab.data import DataError, load
 from vsam.lab.data import fashion as module
-from vsam.lab.data.fashion import FASHION, Fashion, find_fashion, load_fashion
+from vsam.lab.data.fashion import FASHION, Fashion, check_fashion, find_fashion, load_fashion
 from vsam.lab.data.files import KnownFile
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -126,3 +126,63 @@ def test_a_file_that_is_not_idx_is_named(tiny, tmp_path):
     other = KnownFile("train-images-idx3-ubyte", len(content), f"md5:{hashlib.md5(content).hexdigest()}")
     with pytest.raises(DataError, match="is not an idx file of bytes"):
         load_fashion(tmp_path, Fashion(other, *description.files[1:]))
+
+
+def unpack(folder):
+    for path in folder.glob("*.gz"):
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+
+
+def test_unpacked_files_are_read_too(tiny, tmp_path):
+    description, arrays, folder = tiny
+    unpack(folder)
+    dataset = load_fashion(tmp_path, description)
+    assert torch.equal(dataset.train_images[:, 0], torch.from_numpy(arrays[0]))
+    assert dataset.test_labels.tolist() == arrays[3].tolist()
+
+
+def test_packed_and_unpacked_files_may_be_mixed(tiny, tmp_path):
+    description, arrays, folder = tiny
+    path = folder / "train-labels-idx1-ubyte.gz"
+    path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+    path.unlink()
+    assert load_fashion(tmp_path, description).train_labels.tolist() == arrays[1].tolist()
+
+
+@pytest.mark.parametrize("damage", ["cut", "other content"])
+def test_a_damaged_unpacked_file_is_named(tiny, tmp_path, damage):
+    description, _, folder = tiny
+    unpack(folder)
+    path = folder / "train-images-idx3-ubyte"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] if damage == "cut" else content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(
+        DataError, match=rf"{path} is damaged: .* Put a whole one in its place.*Install Debian's package"
+    ):
+        load_fashion(tmp_path, description)
+
+
+def test_the_folder_itself_is_taken_for_the_data_directory(tiny, tmp_path):
+    _, _, folder = tiny
+    assert find_fashion(folder) == folder
+    other = folder.rename(tmp_path / "mine")
+    assert find_fashion(other) == other
+    (other / "t10k-labels-idx1-ubyte.gz").unlink()
+    assert find_fashion(other) is None
+
+
+def test_a_link_that_leads_nowhere_is_named_and_debians_is_not_taken_instead(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_DEBIAN_FOLDER", tiny[2])
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "fashion-mnist").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DataError, match=r"fashion-mnist is a link to .*nowhere, which is not there"):
+        load_fashion(tmp_path / "data", tiny[0])
+
+
+def test_gzip_in_several_pieces_is_no_damage(tiny):
+    description, _, folder = tiny
+    path = folder / "train-images-idx3-ubyte.gz"
+    content = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(content[:100]) + gzip.compress(content[100:]))
+    check_fashion(folder, description)

@@ -23,6 +23,8 @@ from vsam.lab import models
         ("MobileNet", "mobilenet"),
         ("mobilenet-v1", "mobilenet"),
         ("MobileNetV1", "mobilenet"),
+        ("mobilenet-100", "mobilenet"),
+        ("MobileNet 25", "mobilenet-25"),
     ],
 )
 def test_spellings(spelling: str, name: str) -> None:

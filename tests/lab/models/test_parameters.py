@@ -57,6 +57,14 @@ def test_other_depths_follow_the_rule() -> None:
     assert round(count("wrn34-10") / 1e6, 2) == 46.16
 
 
+def test_narrow_mobilenets_have_the_published_sizes() -> None:
+    # Published by Howard et al. for 1,000 classes as 4.2 M, 2.6 M, 1.3 M and 0.5 M.
+    millions = [round(count(f"mobilenet-{width}", 1000) / 1e6, 1) for width in (100, 75, 50, 25)]
+    assert millions == [4.2, 2.6, 1.3, 0.5]
+    with pytest.raises(ValueError, match="width must be at least 1 percent, got 0"):
+        models.build("mobilenet-0")
+
+
 @pytest.mark.parametrize(("depth", "alpha"), [(110, 48), (20, 270)])
 def test_pyramids_of_any_depth_and_alpha(depth: int, alpha: int) -> None:
     num_blocks = (depth - 2) // 2

@@ -12,6 +12,7 @@ def main() -> None:
     """Run the command; exit with 0, with 1 for what failed while running, or with 2 for what the user gave."""
     try:
         from vsam.lab.cli.app import app
+        from vsam.lab.cli.study import fill_ray
         from vsam.lab.errors import DataError, RunError, UserError
     except ModuleNotFoundError as error:
         print(f"The command needs {error.name}, which comes with: pip install 'vsam[lab]'", file=sys.stderr)
@@ -23,7 +24,7 @@ def main() -> None:
     logging.getLogger("vsam").setLevel(logging.INFO)
     logging.getLogger("vsam").addHandler(_ToStandardError())
     try:
-        app()
+        app(fill_ray(sys.argv[1:]))
     except (UserError, DataError) as error:
         print(f"Error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -8,7 +8,10 @@ import vsam
 from vsam.lab.cli.compare import compare
 from vsam.lab.cli.lists import data, explain, methods, models, recipes
 from vsam.lab.cli.quantized import quantized
+from vsam.lab.cli.report import report
+from vsam.lab.cli.study import study
 from vsam.lab.cli.train import train
+from vsam.lab.cli.tune import tune
 
 __all__ = ["app"]
 
@@ -31,5 +34,5 @@ def _options(
         raise typer.Exit
 
 
-for command in (train, compare, methods, models, explain, recipes, data, quantized):
+for command in (train, compare, study, report, tune, methods, models, explain, recipes, data, quantized):
     app.command()(command)

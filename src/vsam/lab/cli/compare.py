@@ -1,6 +1,5 @@
 """`vsam compare`."""
 
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, folder, resumable
+from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, folder, resumable, typed_command
 from vsam.lab.cli.progress import make_progress
 from vsam.lab.compare import Row, run_path, summarise
 from vsam.lab.compare import compare as run_comparison
@@ -18,7 +17,7 @@ from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.methods import METHODS, find_method
 from vsam.lab.recipe import load_recipe
-from vsam.lab.tables import WRITERS, to_record, to_terminal
+from vsam.lab.tables import SPEEDS, WRITERS, to_record, to_terminal
 
 __all__ = ["compare"]
 
@@ -69,18 +68,12 @@ def compare(
         cells, failures = run_comparison(recipes, target, data_dir, chosen, progress)
     rows = summarise(cells)
     if rows:
-        command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-        write_atomically(place / "comparison.json", to_record(command, rows, cells))
+        write_atomically(place / "comparison.json", to_record(typed_command(), rows, cells))
         _write(rows, files, place / "accuracy-cost.png")
         if not to_output:
             console = Console(width=None if sys.stdout.isatty() else 120)
             console.print(to_terminal(rows))
-            console.print(
-                "AIS: images per second of training. Methods of a seed train in turns of one epoch, and speeds compare "
-                "epochs of the same turn without the extreme tenths; in brackets their quartiles. ~: fewer than 20 "
-                "common turns, AIS divided. Accuracy: last epoch. Ideal: 2/(1 + samples/steps).",
-                highlight=False,
-            )
+            console.print(SPEEDS, highlight=False)
             typer.echo(f"Picture: {place / 'accuracy-cost.png'}")
             typer.echo(f"Runs: {place}")
     if failures:

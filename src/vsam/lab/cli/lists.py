@@ -58,12 +58,13 @@ def recipes() -> None:
 
 
 def data(data_dir: DataDir = None) -> None:
-    """List the data sets, where each was found, or how to get it."""
+    """List the data sets: where each was found, what is damaged, or how to get it."""
     rows = []
     for row in data_room.describe(data_dir):
         shape = "any" if row.image_shape is None else "×".join(str(n) for n in row.image_shape)
         counts = "any" if row.num_train is None else f"{row.num_train:,} / {row.num_test:,}"
-        rows.append((row.name, counts, shape, row.found or f"not found. {row.how_to_get}"))
+        absent = f"damaged. {row.damage}" if row.damage else f"not found. {row.how_to_get}"
+        rows.append((row.name, counts, shape, row.found or absent))
     _show(("data", "train / test", "image", "where"), rows)
 
 

@@ -1,5 +1,7 @@
 """Options that several commands share."""
 
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +11,7 @@ import typer
 
 from vsam.lab.errors import RunError, UserError
 
-__all__ = ["Changes", "DataDir", "Device", "Out", "Tiny", "folder", "resumable"]
+__all__ = ["Changes", "DataDir", "Device", "Out", "Tiny", "folder", "resumable", "typed_command"]
 
 Changes = Annotated[
     list[str] | None,
@@ -38,3 +40,8 @@ def resumable() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         raise RunError("Interrupted. Run the same command again: it goes on from the last checkpoint.") from None
+
+
+def typed_command() -> str:
+    """What the user typed, for results to state."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])

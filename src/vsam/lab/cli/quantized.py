@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
@@ -16,11 +15,13 @@ from vsam.lab.data import Batches
 from vsam.lab.environment import choose_device
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.network import evaluate, quantized_model
-from vsam.lab.recipe import Recipe
+from vsam.lab.recipe import check_recipe
 from vsam.lab.train import load_data
 from vsam.quantize import size_report
 
 __all__ = ["quantized"]
+
+_ADVICE = "Train the run anew, or give another one."
 
 
 def quantized(
@@ -30,17 +31,17 @@ def quantized(
 ) -> None:
     """Show a quantized run's bits, sizes and accuracy."""
     content = _read(run)
-    try:
-        recipe = Recipe.model_validate(content["recipe"])
-    except (KeyError, ValidationError) as error:
-        raise UserError(f"{run} was not written by this version of vsam: {error}") from error
+    recipe = check_recipe(f"of {run}", content["recipe"])
     if recipe.quantize is None:
         raise UserError(f"{run} is a full-precision run. Train one with --set quantize.checkpoint={run}/checkpoint.pt.")
     chosen = choose_device(device)
     dataset = load_data(recipe, data_dir, chosen)
     model = models.build(recipe.model, dataset.num_classes, dataset.image_shape[0])
     model = quantized_model(model, recipe)
-    model.load_state_dict(content["model"])
+    try:
+        model.load_state_dict(content["model"])
+    except (RuntimeError, TypeError, AttributeError) as error:
+        raise UserError(f"{run} holds other weights than those of its quantized {recipe.model}. {_ADVICE}") from error
     accuracy, _ = evaluate(model.to(chosen), Batches.test(dataset), chosen)
     report = size_report(model)
     table = Table(box=None, pad_edge=False)
@@ -60,6 +61,10 @@ def _read(run: Path) -> dict[str, Any]:
     if not path.exists():
         raise UserError(f"{run} holds no checkpoint.pt: give the folder of a run.")
     try:
-        return load_checkpoint(path)
+        content = load_checkpoint(path, advice=_ADVICE)
     except RunError as error:
         raise UserError(str(error)) from error
+    for name, kind in (("recipe", dict), ("model", dict), ("step", int)):
+        if not isinstance(content.get(name), kind):
+            raise UserError(f"{path} is damaged: it holds no {name}. {_ADVICE}")
+    return content

@@ -11,9 +11,9 @@ from pathlib import Path, PureWindowsPath
 
 from vsam.lab.data.download import download
 from vsam.lab.data.errors import DataError
-from vsam.lab.data.files import ArchiveSource, checksum_of
+from vsam.lab.data.files import ArchiveSource, check_directory, checksum_of, lies_there
 
-__all__ = ["extract", "obtain"]
+__all__ = ["extract", "find", "obtain"]
 
 
 def obtain(source: ArchiveSource, root: Path, *, allow_download: bool = True) -> Path:
@@ -22,16 +22,30 @@ def obtain(source: ArchiveSource, root: Path, *, allow_download: bool = True) ->
     A folder that is there is used or refused, an archive that is there likewise: only where neither is, the
     archive is downloaded. It is kept, so that a damaged folder can be made anew without a network.
     """
-    folder, archive = root / source.folder, root / source.archive
-    if not folder.exists():
-        if not archive.exists():
-            if not allow_download:
-                advice = f"Put {source.archive} from {source.url} there, or allow the download."
-                raise DataError(f"{source.title} is not in {root}. {advice}")
-            download(source.url, archive, source.checksum)
-        _unpack(source, archive, folder)
+    folder, archive = _places(source, root)
+    found = find(source, root)
+    if found == folder:
+        return folder
+    if found is None:
+        if not allow_download:
+            advice = f"Put {source.archive} from {source.url} there, or allow the download."
+            raise DataError(f"{source.title} is not in {root}. {advice}")
+        download(source.url, archive, source.checksum)
+    _unpack(source, archive, folder)
     source.check_sizes(folder)
     return folder
+
+
+def find(source: ArchiveSource, root: Path) -> Path | None:
+    """The folder of `source` under `root`, its sizes checked, else the archive, its checksum checked, else None."""
+    folder, archive = _places(source, root)
+    if lies_there(folder):
+        source.check_sizes(folder)
+        return folder
+    if lies_there(archive):
+        _check_archive(source, archive)
+        return archive
+    return None
 
 
 def extract(archive: Path, target: Path) -> None:
@@ -61,11 +75,32 @@ def _safe_name(archive: Path, member: tarfile.TarInfo) -> str:
     return member.name
 
 
-def _unpack(source: ArchiveSource, archive: Path, folder: Path) -> None:
+def _places(source: ArchiveSource, root: Path) -> tuple[Path, Path]:
+    """Where the folder and the archive are or would be; `root` may also be the folder itself."""
+    check_directory(root)
+    folder, archive = root / source.folder, root / source.archive
+    if lies_there(folder) or lies_there(archive):
+        return folder, archive
+    if root.absolute().name == source.folder:
+        return root, root.absolute().parent / source.archive
+    held = [file.name for file in source.files if (root / file.name).exists()]
+    if len(held) == len(source.files):
+        return root, archive
+    if held:
+        lacking = next(file.name for file in source.files if file.name not in held)
+        advice = f"Complete it, or give the folder that holds {source.folder} or {source.archive} as --data-dir."
+        raise DataError(f"{root} is an incomplete {source.title}: {held[0]} is there, {lacking} is missing. {advice}")
+    return folder, archive
+
+
+def _check_archive(source: ArchiveSource, archive: Path) -> None:
     found = checksum_of(archive, like=source.checksum)
     if found != source.checksum:
         wrong = f"its checksum is {found} instead of {source.checksum}"
         raise DataError(f"{archive} is damaged: {wrong}. Delete it and run again to download it from {source.url}.")
+
+
+def _unpack(source: ArchiveSource, archive: Path, folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
         extract(archive, Path(temporary))
         unpacked = Path(temporary) / folder.name

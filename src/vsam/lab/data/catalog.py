@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from vsam.lab.data.archive import find
 from vsam.lab.data.cifar import CIFAR10, CIFAR100, Cifar, load_cifar
 from vsam.lab.data.dataset import Dataset
 from vsam.lab.data.errors import DataError
-from vsam.lab.data.fashion import FASHION, HOW_TO_GET, find_fashion, load_fashion, load_fashion_mini
+from vsam.lab.data.fashion import HOW_TO_GET, check_fashion, find_fashion, load_fashion, load_fashion_mini
 from vsam.lab.data.files import data_directory
 from vsam.lab.data.folder import load_folder
 
@@ -23,7 +25,10 @@ _NAMES = (DEFAULT, "fashion-mnist", *_CIFARS, "folder")
 
 @dataclass(frozen=True)
 class Description:
-    """A row of the list of data sets; what depends on the user's own images is `None`."""
+    """A row of the list of data sets; what depends on the user's own images is `None`.
+
+    `found` says where it is, `damage` what is wrong with what lies there and what to do; at most one of them is set.
+    """
 
     name: str
     num_classes: int | None
@@ -32,6 +37,7 @@ class Description:
     image_shape: tuple[int, int, int] | None
     found: str | None
     how_to_get: str
+    damage: str | None = None
 
 
 def names() -> tuple[str, ...]:
@@ -78,12 +84,11 @@ def load(
             return load_cifar(_CIFARS[kind], root, allow_download=allow_download)
         return load_fashion(root) if kind == "fashion-mnist" else load_fashion_mini()
     except OSError as error:
-        where = error.filename or root
-        raise DataError(f"{where} cannot be used: {error.strerror or error}. Choose another --data-dir.") from error
+        raise DataError(_unusable(root, error)) from error
 
 
 def describe(data_dir: str | os.PathLike[str] | None = None) -> list[Description]:
-    """All data sets with sizes, where each was found (sizes checked, contents not read) and how to get it."""
+    """All data sets with sizes, where each was found or what is damaged (a quick look), and how to get it."""
     root = data_directory(data_dir)
     return [
         Description(DEFAULT, 10, 4_000, 1_000, (1, 28, 28), "the package", "Ships with vsam."),
@@ -102,22 +107,36 @@ def describe(data_dir: str | os.PathLike[str] | None = None) -> list[Description
 
 
 def _describe_fashion(root: Path) -> Description:
-    folder = find_fashion(root)
-    is_complete = folder and all((folder / f"{file.name}.gz").is_file() for file in FASHION.files)
-    found = str(folder) if is_complete else None
-    return Description("fashion-mnist", 10, 60_000, 10_000, (1, 28, 28), found, HOW_TO_GET)
+    found, damage = _look(root, _find_whole_fashion)
+    return Description("fashion-mnist", 10, 60_000, 10_000, (1, 28, 28), found, HOW_TO_GET, damage)
 
 
 def _describe_cifar(cifar: Cifar, root: Path) -> Description:
-    folder, archive = root / cifar.source.folder, root / cifar.source.archive
+    found, damage = _look(root, lambda root: find(cifar.source, root))
     advice = f"Downloaded at first use into {root} from {cifar.source.url}."
-    found = next((str(path) for path in (folder, archive) if path.exists()), None)
-    if folder.exists():
-        try:
-            cifar.source.check_sizes(folder)
-        except DataError as error:
-            found, advice = None, str(error)
-    return Description(cifar.name, len(cifar.class_names), 50_000, 10_000, (3, 32, 32), found, advice)
+    return Description(cifar.name, len(cifar.class_names), 50_000, 10_000, (3, 32, 32), found, advice, damage)
+
+
+def _look(root: Path, find: Callable[[Path], Path | None]) -> tuple[str | None, str | None]:
+    """Where a data set is, and what is wrong with what is there: None for what is not the case."""
+    try:
+        found = find(root)
+    except DataError as error:
+        return None, str(error)
+    except OSError as error:
+        return None, _unusable(root, error)
+    return None if found is None else str(found), None
+
+
+def _find_whole_fashion(root: Path) -> Path | None:
+    folder = find_fashion(root)
+    if folder is not None:
+        check_fashion(folder)
+    return folder
+
+
+def _unusable(root: Path, error: OSError) -> str:
+    return f"{error.filename or root} cannot be used: {error.strerror or error}. Choose another --data-dir."
 
 
 def _unknown(name: str) -> str:

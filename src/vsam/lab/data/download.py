@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import http.client
 import os
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -35,21 +37,43 @@ def download(url: str, target: Path, checksum: str, *, timeout: float = 30.0) ->
     """Bring `url` to `target`, which must have `checksum`; what `target.part` holds is not fetched again.
 
     A connection that breaks is taken up where it broke, until three tries in a row bring nothing more. The
-    progress is shown on the standard error: a bar on a terminal, a line each tenth elsewhere.
+    progress is shown on the standard error: a bar on a terminal, a line each tenth elsewhere. While another
+    process downloads the same file, this one waits, and takes what that one brought.
 
     Raises:
         DataError: the server cannot be reached or refuses, or the content is not what was published.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
-    with _progress(target.name) as report:
-        _fetch_patiently(url, part, timeout, report)
-    found = checksum_of(part, like=checksum)
-    if found != checksum:
-        part.unlink()
-        wrong = f"its checksum is {found} instead of {checksum}"
-        raise DataError(f"{url} did not deliver the published file: {wrong}. It was deleted; try again later.")
-    os.replace(part, target)
+    with _alone(target):
+        if target.exists() and checksum_of(target, like=checksum) == checksum:
+            return
+        with _progress(target.name) as report:
+            _fetch_patiently(url, part, timeout, report)
+        found = checksum_of(part, like=checksum)
+        if found != checksum:
+            part.unlink()
+            wrong = f"its checksum is {found} instead of {checksum}"
+            raise DataError(f"{url} did not deliver the published file: {wrong}. It was deleted; try again later.")
+        os.replace(part, target)
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Keep other processes away from the partial file; the system ends the lock of one that is killed."""
+    lock = FileLock(target.with_name(f".{target.name}.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"{target.name}: another process is downloading it. Waiting for that.", file=sys.stderr, flush=True)
+        lock.acquire()
+    try:
+        yield
+        # Only now that the target is there: whoever waited on the removed file finds that, and fetches nothing.
+        with suppress(OSError):
+            Path(lock.lock_file).unlink()
+    finally:
+        lock.release()
 
 
 def _fetch_patiently(url: str, part: Path, timeout: float, report: Report) -> None:

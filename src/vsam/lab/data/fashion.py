@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import zlib
 from dataclasses import dataclass
 from importlib import resources
@@ -14,13 +15,14 @@ import torch
 
 from vsam.lab.data.dataset import Dataset, channel_statistics
 from vsam.lab.data.errors import DataError
-from vsam.lab.data.files import KnownFile, check_content
+from vsam.lab.data.files import KnownFile, check_content, check_directory, lies_there
 
 __all__ = [
     "CLASS_NAMES",
     "FASHION",
     "HOW_TO_GET",
     "Fashion",
+    "check_fashion",
     "find_fashion",
     "load_fashion",
     "load_fashion_mini",
@@ -38,7 +40,9 @@ CLASS_NAMES = (
     "Bag",
     "Ankle boot",
 )
+_FOLDER = "fashion-mnist"
 _IDX_BYTES = 0x08
+_SMALLEST_GZIP = 18
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,9 @@ FASHION = Fashion(
 _DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 HOW_TO_GET = (
     "Install Debian's package dataset-fashion-mnist, or put the four .gz files of "
-    "https://github.com/zalandoresearch/fashion-mnist into fashion-mnist/ in the data directory."
+    "https://github.com/zalandoresearch/fashion-mnist, packed or unpacked, into fashion-mnist/ in the data directory."
 )
+_REPLACE = f"Put a whole one in its place, or move the folder away. {HOW_TO_GET}"
 
 
 def load_fashion_mini() -> Dataset:
@@ -84,15 +89,28 @@ def load_fashion_mini() -> Dataset:
 
 
 def find_fashion(root: Path) -> Path | None:
-    """The first folder, of `root/fashion-mnist` and Debian's, that exists."""
-    return next((folder for folder in (root / "fashion-mnist", _DEBIAN_FOLDER) if folder.is_dir()), None)
+    """The first that is there of `root/fashion-mnist`, `root` itself if it holds the files, and Debian's folder."""
+    check_directory(root)
+    if lies_there(root / _FOLDER):
+        return root / _FOLDER
+    if root.is_dir() and (root.absolute().name == _FOLDER or all(_candidates(root, file) for file in FASHION.files)):
+        return root
+    return _DEBIAN_FOLDER if _DEBIAN_FOLDER.is_dir() else None
+
+
+def check_fashion(folder: Path, fashion: Fashion = FASHION) -> None:
+    """Raise `DataError` naming the first file that is missing or has the wrong size; contents are not compared."""
+    for file in fashion.files:
+        path = _find_file(folder, file)
+        if _unpacked_size(path) != file.size:
+            _read(path, file)  # gzip of an unusual kind may understate the size: reading tells
 
 
 def load_fashion(root: Path, fashion: Fashion = FASHION) -> Dataset:
     """Read the full Fashion-MNIST (60,000 and 10,000 images), checked against the known checksums."""
     folder = find_fashion(root)
     if folder is None:
-        raise DataError(f"Fashion-MNIST is not in {root / 'fashion-mnist'}. {HOW_TO_GET}")
+        raise DataError(f"Fashion-MNIST is not in {root / _FOLDER}. {HOW_TO_GET}")
     train_images, train_labels, test_images, test_labels = (_read_idx(folder, file) for file in fashion.files)
     return _dataset("fashion-mnist", train_images, train_labels, test_images, test_labels)
 
@@ -111,22 +129,44 @@ def _dataset(
 
 def _read_idx(folder: Path, file: KnownFile) -> torch.Tensor:
     """The bytes of an idx file: two zeros, the type, the number of dimensions, the dimensions, the values."""
-    content = _unzip(folder, file)
+    path = _find_file(folder, file)
+    content = _read(path, file)
     if content[:3] != bytes([0, 0, _IDX_BYTES]):
-        raise DataError(f"{folder / file.name}.gz is not an idx file of bytes. {HOW_TO_GET}")
+        raise DataError(f"{path} is not an idx file of bytes. {_REPLACE}")
     dimensions = content[3]
     shape = np.frombuffer(content, dtype=">u4", count=dimensions, offset=4).tolist()
     values = np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * dimensions)
     return torch.from_numpy(values.reshape(shape).copy())
 
 
-def _unzip(folder: Path, file: KnownFile) -> bytes:
-    path = folder / f"{file.name}.gz"
-    if not path.is_file():
-        raise DataError(f"{folder} is incomplete: {path.name} is missing. {HOW_TO_GET}")
-    try:
-        content = gzip.decompress(path.read_bytes())
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path} is damaged: {error}. {HOW_TO_GET}") from error
-    check_content(path, content, file, HOW_TO_GET)
+def _candidates(folder: Path, file: KnownFile) -> list[Path]:
+    """What there is of a file: packed, unpacked, or both."""
+    return [path for path in (folder / f"{file.name}.gz", folder / file.name) if lies_there(path)]
+
+
+def _find_file(folder: Path, file: KnownFile) -> Path:
+    found = _candidates(folder, file)
+    if not found:
+        raise DataError(f"{folder} is incomplete: {file.name}.gz is missing, and so is the unpacked file. {_REPLACE}")
+    return found[0]
+
+
+def _read(path: Path, file: KnownFile) -> bytes:
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        try:
+            content = gzip.decompress(content)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise DataError(f"{path} is damaged: {error}. {_REPLACE}") from error
+    check_content(path, content, file, _REPLACE)
     return content
+
+
+def _unpacked_size(path: Path) -> int:
+    """The size of the content, which gzip writes into its last four bytes."""
+    size = path.stat().st_size
+    if path.suffix != ".gz" or size < _SMALLEST_GZIP:
+        return size
+    with path.open("rb") as packed:
+        packed.seek(-4, os.SEEK_END)
+        return int.from_bytes(packed.read(), "little")

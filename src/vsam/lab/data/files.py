@@ -9,7 +9,15 @@ from pathlib import Path
 
 from vsam.lab.data.errors import DataError
 
-__all__ = ["ArchiveSource", "KnownFile", "check_content", "checksum_of", "data_directory"]
+__all__ = [
+    "ArchiveSource",
+    "KnownFile",
+    "check_content",
+    "check_directory",
+    "checksum_of",
+    "data_directory",
+    "lies_there",
+]
 
 _CHUNK = 1 << 20
 
@@ -40,6 +48,8 @@ class ArchiveSource:
 
     def check_sizes(self, folder: Path) -> None:
         """Raise `DataError` naming the first file of `folder` that is missing or has the wrong size."""
+        if not folder.is_dir():
+            raise DataError(f"{folder} is damaged: it is a file, not a folder. {self._advice(folder)}")
         for file in self.files:
             path = folder / file.name
             if not path.is_file():
@@ -57,6 +67,8 @@ class ArchiveSource:
         return content
 
     def _advice(self, folder: Path) -> str:
+        if folder.name != self.folder:  # a folder of the user's own, which may hold more than this data set
+            return f"Put a whole one in its place, from {self.url}, or choose another --data-dir."
         return f"Delete {folder} and run again: it is unpacked from {self.archive} beside it, or downloaded."
 
 
@@ -67,6 +79,22 @@ def data_directory(data_dir: str | os.PathLike[str] | None = None) -> Path:
         return Path(chosen).expanduser()
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "vsam"
+
+
+def lies_there(path: Path) -> bool:
+    """Whether there is anything at `path`; a link that leads nowhere is an error, since it stands for data."""
+    if path.exists():
+        return True
+    if path.is_symlink():
+        raise DataError(f"{path} is a link to {os.readlink(path)}, which is not there. Mend the link, or delete it.")
+    return False
+
+
+def check_directory(root: Path) -> None:
+    """Raise `DataError` if `root` cannot be a data directory; one that does not exist yet can."""
+    if lies_there(root) and not root.is_dir():
+        wrong = "it is a file, not a folder"
+        raise DataError(f"{root} cannot be used: {wrong}. Choose another --data-dir, like {root.parent}.")
 
 
 def checksum_of(path: Path, like: str) -> str:

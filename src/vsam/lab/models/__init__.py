@@ -49,7 +49,8 @@ def build(name: str, num_classes: int = 10, in_channels: int = 3) -> nn.Module:
 
     Arguments:
         name: one of `names()`, or by rule `resnetD` (D = 6n+2), `wrnD-K` (D = 6n+4), `pyramidnetD` or
-            `pyramidnetD-ALPHA` (D = 6n+2). Case, spaces, `-` and `_` do not matter: `WRN-28-10`, `wrn28_10`.
+            `pyramidnetD-ALPHA` (D = 6n+2), `mobilenet-W` (W percent of the channels). Case, spaces, `-` and `_` do
+            not matter: `WRN-28-10`, `wrn28_10`.
         num_classes: number of classes, at least 1.
         in_channels: channels of the images, at least 1. Their height and width are free.
 
@@ -112,8 +113,10 @@ def _find(name: str) -> _Entry:
             return _Entry(f"pyramidnet{depth}", partial(PyramidNet, depth, 270))
         case "pyramidnet", (depth, alpha):
             return _Entry(f"pyramidnet{depth}-{alpha}", partial(PyramidNet, depth, alpha))
-        case ("mobilenet", ()) | ("mobilenetv", (1,)):
+        case ("mobilenet", () | (100,)) | ("mobilenetv", (1,)):
             return _Entry("mobilenet", MobileNet)
+        case "mobilenet", (width,):
+            return _Entry(f"mobilenet-{width}", partial(MobileNet, width=width))
     raise ValueError(_unknown(name))
 
 
@@ -132,5 +135,5 @@ def _unknown(name: str) -> str:
     advice = f" Did you mean {' or '.join(near)}?" if near else ""
     return (
         f"unknown model {name!r}.{advice} Models: {', '.join(names())}; by rule also resnetD with D = 6n+2, "
-        "wrnD-K with D = 6n+4, pyramidnetD-ALPHA with D = 6n+2."
+        "wrnD-K with D = 6n+4, pyramidnetD-ALPHA with D = 6n+2, mobilenet-W with W percent of the channels."
     )

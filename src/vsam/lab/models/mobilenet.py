@@ -20,6 +20,7 @@ class MobileNet(Network):
     Arguments:
         num_classes: number of classes, at least 1.
         in_channels: channels of the images, at least 1.
+        width: the published width multiplier in percent, from 1: 25 leaves a quarter of the channels, at least 8.
 
     Cost: 3,217,226 parameters for 10 classes, 46 M multiply-adds for a 3×32×32 image.
 
@@ -31,10 +32,18 @@ class MobileNet(Network):
     Applications, 2017.
     """
 
-    def __init__(self, num_classes: int = 10, in_channels: int = 3) -> None:
-        widths = [[64], [128] * 2, [256] * 2, [512] * 6, [1024] * 2]
-        body = stages(_separable_block, 32, widths)
-        super().__init__(basic_stem(in_channels, 32), body, nn.Sequential(), 1024, num_classes)
+    def __init__(self, num_classes: int = 10, in_channels: int = 3, width: int = 100) -> None:
+        if width < 1:
+            raise ValueError(f"width must be at least 1 percent, got {width}.")
+        stem, *full = (max(8, channels * width // 100) for channels in (32, 64, 128, 256, 512, 1024))
+        widths = [[channels] * count for channels, count in zip(full, (1, 2, 2, 6, 2), strict=True)]
+        super().__init__(
+            basic_stem(in_channels, stem),
+            stages(_separable_block, stem, widths),
+            nn.Sequential(),
+            full[-1],
+            num_classes,
+        )
 
 
 def _separable_block(in_channels: int, out_channels: int, stride: int) -> nn.Module:

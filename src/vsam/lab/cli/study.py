@@ -1,0 +1,153 @@
+"""`vsam study`."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from vsam.lab.cli.options import DataDir, Device, Out, folder, resumable, typed_command
+from vsam.lab.cli.progress import make_progress
+from vsam.lab.environment import choose_device
+from vsam.lab.errors import RunError, UserError
+from vsam.lab.files import make_folder, write_atomically
+from vsam.lab.study.plan import SCALES, SEEDS, STUDIES, Scale
+from vsam.lab.study.run import Outcome, Train, run_study
+from vsam.lab.study.write import check_scale, read_studies, write_json, write_study
+from vsam.lab.tables import SPEEDS, to_terminal
+
+__all__ = ["fill_ray", "study"]
+
+_NAMES = (*STUDIES, "convergence")
+
+
+def study(
+    name: Annotated[str | None, typer.Argument(metavar="|".join(_NAMES), help="Which study.")] = None,
+    scale: Annotated[str, typer.Option("--scale", help="tiny (seconds), small (two cores), paper (a GPU).")] = "small",
+    out: Out = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", help="How many seeds. Default: 3; tiny 1.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="PART", help="Run only this part, e.g. cifar10-small.")
+    ] = None,
+    compare_paper: Annotated[
+        bool, typer.Option("--compare-paper", help="Say which of the paper's claims the studies in FOLDER support.")
+    ] = False,
+    ray: Annotated[
+        str | None, typer.Option("--ray", metavar="[ADDRESS]", help="Run the cells as Ray tasks, here or on a cluster.")
+    ] = None,
+    data_dir: DataDir = None,
+    device: Device = None,
+) -> None:
+    """Run a table or figure of the paper: train what is missing, then write numbers, tables and figures."""
+    if scale not in SCALES:
+        raise UserError(f"--scale must be one of {', '.join(SCALES)}, got {scale!r}.")
+    if name is None and not compare_paper:
+        raise UserError(f"Name a study ({', '.join(_NAMES)}), or give --compare-paper.")
+    if name is not None and name not in _NAMES:
+        raise UserError(f"There is no study {name!r}. Known: {', '.join(_NAMES)}.")
+    if seeds is not None and seeds < 1:
+        raise UserError(f"--seeds must be at least 1, got {seeds}.")
+    chosen: Scale = next(known for known in SCALES if known == scale)
+    target = folder(out) or Path("studies") / chosen
+    failures: list[str] = []
+    if name is not None:
+        make_folder(target)
+        check_scale(target, name, chosen)
+        if name == "convergence":
+            _convergence(chosen, target)
+        else:
+            failures = _run(name, chosen, seeds or SEEDS[chosen], target, data_dir, device, only or [], ray)
+    if compare_paper:
+        _compare(target)
+    if failures:
+        raise RunError("These runs failed:\n  " + "\n  ".join(failures))
+
+
+def _run(
+    name: str,
+    scale: Scale,
+    seeds: int,
+    out: Path,
+    data_dir: Path | None,
+    device: str | None,
+    only: list[str],
+    ray: str | None,
+) -> list[str]:
+    chosen, plan = choose_device(device), STUDIES[name]
+    parts = [part.name for part in plan.plan(scale, seeds, out / "runs")]
+    if unknown := [part for part in only if part not in parts]:
+        raise UserError(f"{name} has no part {unknown[0]!r} at scale {scale}. Parts: {', '.join(parts)}.")
+    with resumable(), _trainer(ray) as train, make_progress() as progress:
+        outcome = run_study(plan, scale, seeds, out, data_dir, chosen, progress, only=only, train=train)
+    if outcome.parts:
+        _show(outcome, out, write_study(outcome, out, typed_command()))
+    return outcome.failures
+
+
+@contextmanager
+def _trainer(ray: str | None) -> Iterator[Train | None]:
+    if ray is None:
+        yield None
+        return
+    from vsam.lab.study.ray_tasks import ray_trainer
+
+    with ray_trainer(ray) as train:
+        yield train
+
+
+def _show(outcome: Outcome, out: Path, paths: Sequence[Path]) -> None:
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    for part in outcome.parts:
+        typer.echo(f"{part.name}, scale {outcome.scale}")
+        console.print(to_terminal(outcome.table(part)))
+    console.print(SPEEDS, highlight=False)
+    for path in paths:
+        typer.echo(path)
+    typer.echo(f"See it all: vsam report {out} -o {out / 'report.html'}")
+
+
+def _convergence(scale: Scale, out: Path) -> None:
+    from vsam.lab.convergence import convergence_figure, reading, run_convergence
+    from vsam.lab.report.figures import save_figure
+
+    with resumable(), make_progress() as progress:
+        begun: list[int] = []
+
+        def show(cell: str, done: int, total: int) -> None:
+            if not begun:
+                begun.append(done)
+                progress.begin([("convergence", 0, done, total)])
+            progress.advance("convergence", 0, done)
+
+        content = run_convergence(scale, out, show)
+    make_folder(out / "figures")
+    paths = [write_json(out, content), *save_figure(convergence_figure(content["rows"]), out / "figures/convergence")]
+    for line in [*reading(content["rows"]), *map(str, paths)]:
+        typer.echo(line)
+
+
+def _compare(out: Path) -> None:
+    from vsam.lab.claims import judge, to_markdown
+    from vsam.lab.claims import to_terminal as claims_to_terminal
+
+    studies = read_studies(out)
+    if not studies:
+        raise UserError(f"{out} holds no study yet. Run vsam study table1 first, or name another folder with --out.")
+    verdicts = judge(studies)
+    Console(width=None if sys.stdout.isatty() else 160).print(claims_to_terminal(verdicts))
+    write_atomically(out / "claims.md", to_markdown(verdicts))
+    typer.echo(out / "claims.md")
+
+
+def fill_ray(arguments: Sequence[str]) -> list[str]:
+    """Give `--ray` its address where it stands alone, which the option parser cannot."""
+    filled = []
+    for i, argument in enumerate(arguments):
+        filled.append(argument)
+        following = arguments[i + 1] if i + 1 < len(arguments) else "-"
+        if argument == "--ray" and (following.startswith("-") or following in _NAMES):
+            filled.append("local")
+    return filled

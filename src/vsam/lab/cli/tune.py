@@ -1,0 +1,127 @@
+"""`vsam tune`."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, folder, resumable
+from vsam.lab.environment import choose_device
+from vsam.lab.errors import RunError, UserError
+from vsam.lab.files import write_atomically
+from vsam.lab.methods import build_optimizer
+from vsam.lab.network import build_model
+from vsam.lab.train import load_data
+
+if TYPE_CHECKING:
+    from vsam.lab.tune.plan import Plan
+    from vsam.lab.tune.results import Result
+
+__all__ = ["tune"]
+
+
+def tune(
+    recipe: Annotated[str, typer.Argument(help="A recipe's name (see vsam recipes) or file.")] = "fashion-mini",
+    method: Annotated[str | None, typer.Option("--method", help="Whose settings; default: the recipe's.")] = None,
+    trials: Annotated[int, typer.Option("--trials", help="How many in all, those of earlier calls included.")] = 20,
+    search: Annotated[
+        str | None,
+        typer.Option("--search", metavar="KEY=LOW:HIGH[:log],…", help="Settings and bounds; default: the method's."),
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", help="Runs that a trial is the mean of, at least 1.")] = 1,
+    storage: Annotated[
+        str | None,
+        typer.Option("--storage", metavar="URL", envvar="VSAM_STORAGE", help="A database, to share the work."),
+    ] = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="MINUTES", help="Stop after so long; a later call goes on.")
+    ] = None,
+    out: Out = None,
+    tiny: Tiny = False,
+    changes: Changes = None,
+    data_dir: DataDir = None,
+    device: Device = None,
+) -> None:
+    """Search a method's settings on held-out training images. A killed search goes on by the same command."""
+    for name, number in (("--trials", trials), ("--seeds", seeds)):
+        if number < 1:
+            raise UserError(f"{name} must be at least 1, got {number}.")
+    if timeout is not None and not timeout > 0:
+        raise UserError(f"--timeout must be above 0 minutes, got {timeout:g}.")
+    if storage == "":
+        raise UserError("--storage must not be empty. Leave it out to keep the search in its folder.")
+    _quieten_optuna()
+    from vsam.lab.tune.plan import make_plan
+    from vsam.lab.tune.progress import make_watcher
+    from vsam.lab.tune.search import Search
+    from vsam.lab.tune.validation import hold_out
+
+    plan = make_plan(recipe, method=method, search=search, seeds=seeds, tiny=tiny, changes=changes or ())
+    chosen = choose_device(device)
+    target = folder(out) or Path("tune") / plan.recipe.name / plan.recipe.label
+    dataset = load_data(plan.recipe, data_dir, chosen)
+    build_optimizer(build_model(plan.recipe, dataset), plan.recipe, 1)  # what is wrong shows before a folder is made
+    dataset = hold_out(dataset)
+    deadline = None if timeout is None else time.monotonic() + 60 * timeout
+    with resumable():
+        work = Search(plan, target, dataset, chosen, trials, storage, deadline)
+        with make_watcher() as watcher:
+            num_trained = work.run(watcher)
+        with work.results() as results:
+            _write(plan, target, trials, results, len(dataset.test_images))
+    _report(plan, target, trials, results, len(dataset.test_images), num_trained)
+
+
+def _quieten_optuna() -> None:
+    try:
+        import optuna
+        import sqlalchemy  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise UserError(f"vsam tune needs {error.name}: pip install 'vsam[lab,tune]'.") from error
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+
+
+def _write(plan: "Plan", target: Path, trials: int, results: Sequence["Result"], num_validation: int) -> None:
+    from vsam.lab.tune.best import to_recipe
+    from vsam.lab.tune.results import best_first, to_csv, to_json
+
+    command = plan.command(max(trials, len(results)))
+    _replace(target / "trials.json", to_json(plan, command, results, num_validation).encode())
+    _replace(target / "trials.csv", to_csv(plan, results).encode())
+    if best_first(results):
+        from vsam.lab.tune.picture import accuracy_against_settings  # matplotlib takes a second to import
+
+        _replace(target / "best.toml", to_recipe(plan, command, results, num_validation).encode())
+        _replace(target / "trials.png", accuracy_against_settings(plan, results, num_validation))
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write what is new, so that a finished search changes nothing."""
+    if not path.exists() or path.read_bytes() != content:
+        write_atomically(path, content)
+
+
+def _report(
+    plan: "Plan", target: Path, trials: int, results: Sequence["Result"], num_validation: int, num_trained: int
+) -> None:
+    from vsam.lab.tune.best import caution, standing
+    from vsam.lab.tune.results import best_first, count_states
+
+    num_over = sum(result.is_over for result in results)
+    is_finished = num_over >= trials
+    typer.echo(f"{target}{' is finished' if is_finished and not num_trained else ''}: {count_states(results)}.")
+    if best_first(results):
+        typer.echo(standing(plan, results, num_validation))
+        typer.echo(caution(plan, results, num_validation))
+        typer.echo(f"Picture: {target / 'trials.png'}\nRecipe: {target / 'best.toml'}")
+    elif is_finished:
+        reasons = [f"trial {result.number}: {result.error or result.state}" for result in results]
+        raise RunError(f"No trial of {num_over} was completed:\n  " + "\n  ".join(reasons))
+    if not is_finished:
+        left, running = trials - num_over, sum(result.state == "running" for result in results)
+        are = "trial is" if left == 1 else "trials are"
+        by = "another process" if running == 1 else "other processes"
+        elsewhere = f", {running} by {by} at this moment" if running else ""
+        typer.echo(f"Not finished: {left} {are} to be trained{elsewhere}. The same command goes on.")

@@ -1,0 +1,119 @@
+"""What studies hold as evidence: their rows, grouped by everything that must be alike before methods are compared."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from vsam.lab.errors import UserError
+
+__all__ = ["Group", "NotRun", "StudyRow", "collect", "samples_share", "seed_values"]
+
+StudyRow = Mapping[str, Any]
+
+# Where a method is in several studies of a group, the first of these has it.
+_ORDER = ("table1", "ablation", "alpha", "gamma", "norms", "lsq")
+_ALIKE = ("recipe", "data", "model", "noise", "steps")
+_VARIED = ("alpha", "gamma")
+
+
+class NotRun(Exception):
+    """A claim needs a run that there is not; the message says which."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rows of one model on one data set by one recipe, at one scale; quantized runs are a group of their own.
+
+    Args:
+        name: the recipe, the model, the data and the steps, for people.
+        scale: of the studies.
+        model: the network.
+        data: the data set.
+        rows: by study.
+    """
+
+    name: str
+    scale: str
+    model: str
+    data: str
+    rows: dict[str, list[StudyRow]] = field(default_factory=dict)
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether these are runs of the study of LSQ, which speak to no other claim."""
+        return "lsq" in self.rows
+
+    def row(self, method: str) -> StudyRow:
+        """The row of a method with its recipe's own settings; raises `NotRun` without one."""
+        for study in _ORDER:
+            for row in self.rows.get(study, ()):
+                if row["method"] == method and all(row.get(name) is None for name in _VARIED):
+                    return row
+        raise NotRun(f"no row for {method}")
+
+    def varied(self, name: str) -> list[StudyRow]:
+        """The rows of the study of α or γ, in its order."""
+        return [row for row in self.rows.get(name, ()) if row.get(name) is not None]
+
+    def accuracies(self, method: str) -> dict[int, float]:
+        """The accuracies of a method by seed."""
+        return seed_values(self.row(method), "accuracies")
+
+
+def collect(studies: Mapping[str, Mapping[str, Any]]) -> list[Group]:
+    """The groups of all studies, in the order in which they first appear.
+
+    Args:
+        studies: by name, each as its JSON file holds it.
+    """
+    groups: dict[tuple[Any, ...], Group] = {}
+    for name, study in studies.items():
+        if name == "convergence":  # it trains no network, and its rows have no model or data
+            continue
+        for row in _rows(name, study):
+            if str(row.get("label", "")).endswith("-full-precision"):  # where quantized runs begin, no method's row
+                continue
+            scale = str(study.get("scale", ""))
+            key = (name == "lsq", scale, *(row.get(key) for key in _ALIKE))
+            group = groups.setdefault(key, Group(_name(row), scale, str(row["model"]), str(row["data"])))
+            rows = group.rows.setdefault(name, [])
+            if any(_identity(row) == _identity(other) for other in rows):
+                raise UserError(f"Study {name} has two rows for {_identity(row)[0]} on {group.name}: keep one of them.")
+            rows.append(row)
+    return list(groups.values())
+
+
+def seed_values(row: StudyRow, key: str) -> dict[int, Any]:
+    """A row's list of one value a seed, by seed, without seeds that have none; empty where the row has no such list."""
+    seeds, values = row.get("seed_list", []), row.get(key, [])
+    if not values:
+        return {}
+    if len(seeds) != len(values) or len(set(seeds)) != len(seeds):
+        raise UserError(
+            f"The row of {row['method']} has {len(values)} {key} for the seeds {list(seeds)}: every run needs a seed "
+            "of its own, and one value."
+        )
+    return {seed: value for seed, value in zip(seeds, values, strict=True) if value is not None}
+
+
+def samples_share(row: StudyRow) -> float:
+    """Second gradients a step."""
+    return float(row["samples"]) / float(row["steps"])
+
+
+def _rows(name: str, study: Mapping[str, Any]) -> list[StudyRow]:
+    rows = study.get("rows")
+    needed = {"method", "model", "data", "steps", "samples"}
+    if not isinstance(rows, list) or not all(isinstance(row, Mapping) and needed <= row.keys() for row in rows):
+        raise UserError(f"Study {name} must hold rows with {', '.join(sorted(needed))}: run it again.")
+    return rows
+
+
+def _identity(row: StudyRow) -> tuple[Any, ...]:
+    return row["method"], *(row.get(name) for name in _VARIED)
+
+
+def _name(row: StudyRow) -> str:
+    noise = f" with {row['noise']:.0%} wrong labels" if row.get("noise") else ""
+    setting = f"{row['model']} on {row['data']}{noise}, {row['steps']:,} steps"
+    return f"{row['recipe']} ({setting})" if row.get("recipe") else setting

@@ -1,0 +1,199 @@
+"""The paper's numbers, as data, and which of them a run of ours may stand beside."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
+
+from vsam.lab.errors import UserError
+from vsam.lab.recipe import Recipe, load_recipe
+
+__all__ = [
+    "ALPHA_STUDY_GAMMA",
+    "GAMMA_STUDY_ALPHA",
+    "PAIRS",
+    "Published",
+    "ablation",
+    "alpha",
+    "gamma",
+    "lsq",
+    "reference",
+    "table1",
+]
+
+PAIRS = tuple((model, data) for model in ("resnet18", "wrn28-10", "pyramidnet110") for data in ("cifar10", "cifar100"))
+"""The six pairs of model and data in Table 1."""
+
+# Paper: the α study does not say its γ, nor the γ study its α. The rows α = 0.13 and γ = 0.8 agree in every number, so
+# they are one experiment.
+ALPHA_STUDY_GAMMA = 0.8
+GAMMA_STUDY_ALPHA = 0.13
+
+_NUM_IMAGES = {"train": 50_000, "test": 10_000}
+# What tells runs of one experiment apart, or changes speed and records but no result.
+_FREE = {"name", "method", "variant", "seed", "channels_last", "compile", "norms", "checkpoint_seconds"}
+_METHOD_TABLES = {
+    "vsam": "vsam",
+    "vsam-a": "vsam",
+    "looksam-5": "looksam",
+    "esam": "esam",
+    "saf": "saf",
+    "mesa": "mesa",
+    "ae-sam": "aesam",
+    "asam": "asam",
+}
+_SETTING = re.compile(r"-(alpha|gamma)-([0-9.e+-]*[0-9])")
+_LABEL = re.compile(rf"(?P<method>.+?)(?P<varied>(?:{_SETTING.pattern})*)")
+_WITHOUT_RHO = ("sgd", "saf", "mesa")
+
+
+@dataclass(frozen=True)
+class Published:
+    """A number of the paper's; None where the paper has none.
+
+    Args:
+        accuracy: test accuracy in percent, by the authors' program that of the best epoch.
+        std: its standard deviation over three seeds.
+        samples: second gradients of 78,200 steps.
+        ais: images per second on an RTX 3090.
+        of_sam: the speed in percent of SAM's.
+        source: who measured it: the paper, or the method's own paper, from which this one took it.
+    """
+
+    accuracy: float
+    std: float | None = None
+    samples: int | None = None
+    ais: float | None = None
+    of_sam: float | None = None
+    source: Literal["paper", "method's own paper"] = "paper"
+
+
+def table1(model: str, data: str) -> dict[str, Published]:
+    """Table 1 by method, where `esam-published` and the like are not the paper's own runs.
+
+    Args:
+        model: resnet18, wrn28-10 or pyramidnet110.
+        data: cifar10 or cifar100.
+    """
+    return _rows(_find(_paper()["table1"], f"{model} on {data} in Table 1", model.replace("-", "_"), data))
+
+
+def alpha() -> dict[float | str, Published]:
+    """The study of α with WRN-28-10 on CIFAR-100, by α, and by "sam"."""
+    rows = _rows(_paper()["alpha"]["wrn28_10"]["cifar100"])
+    return {name if name == "sam" else float(name): row for name, row in rows.items()}
+
+
+def gamma() -> dict[float, Published]:
+    """The study of γ with WRN-28-10 on CIFAR-100, by γ."""
+    return {float(name): row for name, row in _rows(_paper()["gamma"]["wrn28_10"]["cifar100"]).items()}
+
+
+def ablation(data: str) -> dict[str, Published]:
+    """The ablation with ResNet-18, by method.
+
+    Args:
+        data: cifar10 or cifar100.
+    """
+    return _rows(_find(_paper()["ablation"]["resnet18"], f"an ablation on {data}", data))
+
+
+def lsq(model: str) -> dict[str, Published]:
+    """4-bit weights and activations on CIFAR-10, by method, and by "full-precision".
+
+    Args:
+        model: resnet18 or mobilenet.
+    """
+    return _rows(_find(_paper()["lsq"]["cifar10"], f"{model} quantized", model))
+
+
+def reference(recipe: Recipe, label: str) -> Published | None:
+    """The paper's number for a run, if the run's setting is the paper's; else None.
+
+    The setting is the paper's where everything that decides the result is as in the recipe that ships for the pair of
+    model and data; both variants of vSAM count, because the paper prints one and its authors released the other. The
+    paper gives no setting for quantized runs, and numbers that it took from elsewhere have settings of their own:
+    neither is ever a reference.
+
+    Args:
+        recipe: of the run.
+        label: the method, or the method and what was varied, as in `vsam-alpha-0.1-gamma-0.8`; it must be true.
+    """
+    found = _LABEL.fullmatch(label)
+    varied = dict(_SETTING.findall(found["varied"])) if found else {}
+    is_true = all(text == f"{getattr(recipe.vsam, name):g}" for name, text in varied.items())
+    if found is None or found["method"] != recipe.method or not is_true:
+        return None
+    if varied:
+        return _varied(recipe)
+    if not _is_papers(recipe, {}):
+        return None
+    if label == "vsam-a":
+        return ablation(recipe.data.name)[label] if recipe.model == "resnet18" else None
+    return table1(recipe.model, recipe.data.name).get(label)
+
+
+def _varied(recipe: Recipe) -> Published | None:
+    """The row of the studies of α and γ whose setting a recipe is."""
+    if (recipe.model, recipe.data.name, recipe.method) != ("wrn28-10", "cifar100", "vsam"):
+        return None
+    if _is_papers(recipe, {"alpha": recipe.vsam.alpha, "gamma": ALPHA_STUDY_GAMMA}):
+        return alpha().get(recipe.vsam.alpha)
+    if _is_papers(recipe, {"alpha": GAMMA_STUDY_ALPHA, "gamma": recipe.vsam.gamma}):
+        return gamma().get(recipe.vsam.gamma)
+    return None
+
+
+def _is_papers(recipe: Recipe, varied: dict[str, float]) -> bool:
+    """Whether a recipe is the shipped one, up to the settings of vSAM that a study varies."""
+    if (recipe.model, recipe.data.name) not in PAIRS:
+        return False
+    shipped = _shipped(recipe.model, recipe.data.name)
+    shipped = shipped.model_copy(update={"vsam": shipped.vsam.model_copy(update=varied)})
+    return _what_decides(recipe, recipe.method) == _what_decides(shipped, recipe.method)
+
+
+def _what_decides(recipe: Recipe, method: str) -> dict[str, Any]:
+    """The settings that decide the result of a method's run."""
+    settings = recipe.model_dump()
+    own = _METHOD_TABLES.get(method)
+    for name in _FREE | {table for table in _METHOD_TABLES.values() if table != own}:
+        settings.pop(name, None)
+    for split, count in _NUM_IMAGES.items():
+        if settings["data"][split] == count:
+            settings["data"][split] = None
+    if method in _WITHOUT_RHO:
+        del settings["rho"]
+    if own == "vsam":
+        del settings["vsam"]["variant"]
+        if method == "vsam-a":
+            del settings["vsam"]["gamma"]
+    return settings
+
+
+def _find(table: dict[str, Any], what: str, *keys: str) -> dict[str, Any]:
+    for key in keys:
+        if key not in table:
+            raise UserError(f"The paper has no {what}. It has: {', '.join(table)}.")
+        table = table[key]
+    return table
+
+
+def _rows(table: dict[str, Any]) -> dict[str, Published]:
+    return {name: Published(**numbers, source=_source(name)) for name, numbers in table.items()}
+
+
+def _source(name: str) -> Literal["paper", "method's own paper"]:
+    return "method's own paper" if name.endswith("-published") else "paper"
+
+
+@cache
+def _shipped(model: str, data: str) -> Recipe:
+    return load_recipe(f"{data}-{model}")
+
+
+@cache
+def _paper() -> dict[str, Any]:
+    return tomllib.loads((resources.files("vsam.lab") / "paper.toml").read_text(encoding="utf-8"))

@@ -1,0 +1,5 @@
+"""Reports of runs: a page to look at, and the same figures and tables for papers."""
+
+from vsam.lab.report.write import ReportFiles, write_report
+
+__all__ = ["ReportFiles", "write_report"]

@@ -1,0 +1,127 @@
+"""Long curves as few points: each is the mean of a bucket, and keeps the bucket's lowest and highest value."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["MOST_POINTS", "Buckets", "bucket", "hold", "is_usable", "merge", "width_for"]
+
+MOST_POINTS = 250
+_LARGEST = 1e100  # sums of what is larger may overflow
+
+_Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Values over positions 1 … total, gathered in buckets of `width` positions; empty buckets are left out.
+
+    Args:
+        total: the last position.
+        width: positions in a bucket; the last bucket may be narrower.
+        index: the number of each bucket, from 0.
+        count: how many values fell into it, of one or of several runs.
+        sums: their sum.
+        low: the lowest of them.
+        high: the highest of them.
+    """
+
+    total: int
+    width: int
+    index: NDArray[np.int64]
+    count: _Numbers
+    sums: _Numbers
+    low: _Numbers
+    high: _Numbers
+
+    @property
+    def middle(self) -> _Numbers:
+        """The middle of each bucket; the position itself where buckets are one wide."""
+        return self.all_middles[self.index]
+
+    @property
+    def all_middles(self) -> _Numbers:
+        """Likewise for every bucket, empty ones too."""
+        first = np.arange(1, self.total + 1, self.width)
+        return (first + np.minimum(first + self.width - 1, self.total)) / 2
+
+    @property
+    def mean(self) -> _Numbers:
+        """The mean of each bucket's values."""
+        return self.sums / self.count
+
+    @property
+    def share(self) -> _Numbers:
+        """For every bucket, empty ones too: how many of its positions hold a value, from 0 to 1 for one run."""
+        starts = np.arange(0, self.total, self.width)
+        found = np.zeros(len(starts))
+        found[self.index] = self.count
+        return found / np.minimum(self.width, self.total - starts)
+
+
+def is_usable(value: float) -> bool:
+    """Whether a value can be drawn: neither NaN nor infinite nor absurdly large."""
+    return abs(value) < _LARGEST
+
+
+def width_for(total: int, most: int = MOST_POINTS) -> int:
+    """The narrowest bucket with which `total` positions need no more than `most` points; at least 1."""
+    return max(1, -(-total // most))
+
+
+def bucket(positions: ArrayLike, values: ArrayLike, total: int, most: int = MOST_POINTS) -> Buckets:
+    """Gather values into buckets; values that are not usable and positions outside 1 … total are left out.
+
+    Args:
+        positions: whole numbers from 1.
+        values: one for each position.
+        total: the last position there can be, at least 1.
+        most: points to keep at most, at least 1.
+    """
+    x, y = np.asarray(positions, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    kept = (np.abs(y) < _LARGEST) & (x >= 1) & (x <= total)
+    width = width_for(total, most)
+    index, inverse = np.unique((x[kept].astype(np.int64) - 1) // width, return_inverse=True)
+    return _gather(total, width, index, inverse, np.ones(int(kept.sum())), y[kept], y[kept], y[kept])
+
+
+def hold(positions: ArrayLike, values: ArrayLike, last: int) -> tuple[_Numbers, _Numbers]:
+    """A value for every position from the first one to `last`: that of the next position that has one, or the last."""
+    x, y = np.asarray(positions, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    known = (np.abs(y) < _LARGEST) & (x <= last)
+    x, y = x[known], y[known]
+    if not len(x):
+        return x, y
+    order = np.argsort(x, kind="stable")
+    every = np.arange(x.min(), last + 1)
+    return every, y[order][np.minimum(np.searchsorted(x[order], every), len(x) - 1)]
+
+
+def merge(parts: Sequence[Buckets]) -> Buckets:
+    """The buckets of several runs of the same length as one."""
+    first = parts[0]
+    assert all((part.total, part.width) == (first.total, first.width) for part in parts)
+    index, inverse = np.unique(np.concatenate([part.index for part in parts]), return_inverse=True)
+    columns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("count", "sums", "low", "high"))
+    return _gather(first.total, first.width, index, inverse, *columns)
+
+
+def _gather(
+    total: int,
+    width: int,
+    index: NDArray[np.int64],
+    inverse: NDArray[np.int64],
+    count: _Numbers,
+    sums: _Numbers,
+    low: _Numbers,
+    high: _Numbers,
+) -> Buckets:
+    lowest, highest = np.full(len(index), np.inf), np.full(len(index), -np.inf)
+    np.minimum.at(lowest, inverse, low)
+    np.maximum.at(highest, inverse, high)
+    counts, totals = np.zeros(len(index)), np.zeros(len(index))
+    np.add.at(counts, inverse, count)
+    np.add.at(totals, inverse, sums)
+    return Buckets(total, width, index, counts, totals, lowest, highest)

@@ -1,0 +1,112 @@
+"""What the figures for papers share: their look, their curves, their legend, and how they are saved."""
+
+import io
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from vsam.lab.files import write_atomically
+from vsam.lab.report.downsample import Buckets
+from vsam.lab.report.groups import Group
+from vsam.lab.report.metrics import Metric
+from vsam.lab.report.style import Style
+
+__all__ = ["MARKERS", "Styles", "add_legend", "draw_metric", "paper_look", "save_figure", "whole_numbers"]
+
+Styles = Mapping[str, Style]
+
+MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P", "star": "*"}
+_DASHES: dict[str, Any] = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+_LOOK: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "vsam",
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.formatter.useoffset": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+}
+
+
+@contextmanager
+def paper_look() -> Iterator[None]:
+    """The settings of matplotlib under which figures are made and saved; the user's own do not matter."""
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_LOOK)
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # it draws a box instead
+        yield
+
+
+def save_figure(figure: Figure, path_without_suffix: Path) -> tuple[Path, Path]:
+    """Write a figure as SVG and as PNG, whole or not at all; the same figure gives the same bytes.
+
+    Args:
+        figure: of matplotlib.
+        path_without_suffix: the files' name, to which .svg and .png are added.
+    """
+    paths = []
+    for suffix, metadata in ((".svg", {"Date": None, "Creator": None}), (".png", {"Software": None})):
+        buffer = io.BytesIO()
+        with paper_look():
+            figure.savefig(buffer, format=suffix[1:], dpi=200, metadata=metadata)
+        paths.append(path_without_suffix.with_name(path_without_suffix.name + suffix))
+        write_atomically(paths[-1], buffer.getvalue())
+    return paths[0], paths[1]
+
+
+def draw_metric(axes: Axes, group: Group, metric: Metric, styles: Styles) -> None:
+    """A metric of all labels: the mean over seeds with a band, and unfinished runs as dotted lines."""
+    for label in group.labels:
+        curve = group.curve(label, metric.key)
+        if curve is not None:
+            _draw_curve(axes, curve, styles[label])
+    for run, curve in group.loose_curves(metric.key):
+        axes.plot(curve.middle, curve.mean, ":", color=styles[run.label].color, linewidth=0.9)
+    axes.set_ylabel(re.sub(r"ĉ_(\w+)", r"$\\hat{c}_\\mathrm{\1}$", metric.axis))
+    axes.set_ylim(*metric.bounds)
+    axes.margins(x=0.01)
+
+
+def _draw_curve(axes: Axes, curve: Buckets, style: Style) -> None:
+    is_point = len(curve.index) == 1
+    axes.plot(
+        curve.middle,
+        curve.mean,
+        MARKERS[style.marker] if is_point else _DASHES[style.dash],
+        color=style.color,
+        linewidth=1.3,
+        markersize=4,
+    )
+    if (curve.low < curve.high).any():
+        axes.fill_between(curve.middle, curve.low, curve.high, color=style.color, alpha=0.15, linewidth=0)
+
+
+def whole_numbers(axes: Axes) -> None:
+    """Ticks of an axis across that counts steps or epochs."""
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+
+
+def add_legend(figure: Figure, labels: Sequence[str], styles: Styles) -> None:
+    """The labels in a row below the panels."""
+    lines = [Line2D([], [], color=styles[label].color, linestyle=_DASHES[styles[label].dash]) for label in labels]
+    widest = max(map(len, labels), default=1)
+    columns = max(1, min(len(labels), int(figure.get_figwidth() * 14 / (widest + 7))))
+    legend = figure.legend(lines, labels, loc="outside lower center", ncols=columns, handlelength=2.2)
+    for text in legend.get_texts():
+        text.set_parse_math(False)

@@ -1,0 +1,49 @@
+"""Where the runs are: all run folders at or below the folders that a user names."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from vsam.lab.errors import UserError
+
+__all__ = ["RUN_FILES", "find_runs"]
+
+RUN_FILES = ("config.toml", "metrics.jsonl", "steps.jsonl", "checkpoint.pt", "summary.json")
+
+
+def find_runs(folders: Sequence[Path]) -> list[Path]:
+    """The folders of runs, each once and in a stable order; empty folders among them, to be told about.
+
+    Args:
+        folders: of runs, or folders that contain such at any depth.
+
+    Raises:
+        UserError: a folder is not one, or there is no run at all.
+    """
+    found: dict[Path, Path] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            what = "is a file" if folder.exists() else "does not exist"
+            raise UserError(f"{folder} {what}. Give the folder of a run, or one that contains runs.")
+        for path in _search(folder):
+            found.setdefault(path.resolve(), path)
+    if not any((path / name).exists() for path in found.values() for name in RUN_FILES):
+        places = ", ".join(str(folder) for folder in folders) or "no folder"
+        raise UserError(f"There is no run in {places}. vsam train and vsam compare make some below runs/.")
+    return list(found.values())
+
+
+def _search(folder: Path) -> list[Path]:
+    found: list[Path] = []
+    for name, folders, files in os.walk(folder, onerror=lambda error: found.append(Path(error.filename))):
+        folders[:] = sorted(below for below in folders if not below.startswith("."))
+        if not set(files).isdisjoint(RUN_FILES):
+            folders.clear()
+            found.append(Path(name))
+        elif not folders and set(files) <= {".lock"} and _looks_like_a_run(Path(name), folder):
+            found.append(Path(name))
+    return found
+
+
+def _looks_like_a_run(empty: Path, given: Path) -> bool:
+    return empty == given or empty.name.startswith("seed-")

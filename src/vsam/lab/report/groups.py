@@ -1,0 +1,194 @@
+"""Runs that belong into one table: the same recipe, data and network, whatever the method and the seed."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from vsam.lab.compare import Row, summarise
+from vsam.lab.errors import UserError
+from vsam.lab.methods import METHODS, find_method
+from vsam.lab.report.downsample import Buckets, merge
+from vsam.lab.report.lines import one_line
+from vsam.lab.report.read import ReadRun
+
+__all__ = ["Group", "group_runs", "labels_of"]
+
+_OF_METHODS = {"rho", *(key.partition(".")[0] for method in METHODS for key in method.settings)}
+_OF_A_RUN = {"seed", "method", "variant", "checkpoint_seconds", "quantize.checkpoint"}
+_ORDER = {method.name: place for place, method in enumerate(METHODS)}
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one table, finished and unfinished, in the order of their labels and seeds.
+
+    Args:
+        model: the network.
+        data: the images.
+        recipe: by its name.
+        difference: the settings that tell it from other groups of the same recipe, or "".
+        slug: names its files; unique in a report.
+        runs: with labels that are unique for a setting.
+        rows: the table of the finished ones.
+    """
+
+    model: str
+    data: str
+    recipe: str
+    difference: str
+    slug: str
+    runs: tuple[ReadRun, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def title(self) -> str:
+        """What the group is, in a line."""
+        return f"{self.model} on {self.data}" + (f", {self.difference}" if self.difference else "")
+
+    @property
+    def steps(self) -> int:
+        """Of a whole run, 0 if unknown."""
+        return max(run.steps for run in self.runs)
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels in their order."""
+        return list(dict.fromkeys(run.label for run in self.runs))
+
+    @property
+    def finished(self) -> list[ReadRun]:
+        """The runs that are in the table."""
+        return [run for run in self.runs if run.state == "finished"]
+
+    def has(self, key: str) -> bool:
+        """Whether any run has a metric."""
+        return any(key in run.curves for run in self.runs)
+
+    def curve(self, label: str, key: str) -> Buckets | None:
+        """A metric over all finished runs of a label, if they have it."""
+        parts = [run.curves[key] for run in self.finished if run.label == label and key in run.curves]
+        return merge(parts) if parts else None
+
+    def loose_curves(self, key: str) -> list[tuple[ReadRun, Buckets]]:
+        """A metric of each unfinished run that has it."""
+        return [(run, run.curves[key]) for run in self.runs if run.state == "unfinished" and key in run.curves]
+
+
+def labels_of(groups: Iterable[Group]) -> list[str]:
+    """The labels of several groups, each once: methods as they are listed everywhere, variants by their numbers."""
+    runs = sorted((run for group in groups for run in group.runs), key=_place)
+    return list(dict.fromkeys(run.label for run in runs))
+
+
+def group_runs(runs: Iterable[ReadRun]) -> tuple[list[Group], list[ReadRun]]:
+    """The groups, and the runs that are in none: the broken ones, and those that are there twice."""
+    outside: list[ReadRun] = []
+    families: dict[tuple[str, str, str], dict[tuple[Any, ...], list[ReadRun]]] = {}
+    for run in runs:
+        if run.state == "broken":
+            outside.append(run)
+            continue
+        settings = _shared_settings(run)
+        name = (one_line(settings.get("name")), one_line(settings.get("data.name")), one_line(settings.get("model")))
+        key = tuple(sorted((key, repr(value)) for key, value in settings.items()))
+        families.setdefault(name, {}).setdefault(key, []).append(run)
+    groups: list[Group] = []
+    for (recipe, data, model), members in sorted(families.items()):
+        differences = _differences([_shared_settings(member[0]) for member in members.values()])
+        for difference, member in zip(differences, members.values(), strict=True):
+            fitting, longer = _of_one_length(member)
+            kept, twice = _without_copies(_distinct_labels(fitting))
+            outside += longer + twice
+            slug = _slug(f"{recipe}-{model}", [group.slug for group in groups])
+            rows = tuple(summarise(run.cell for run in kept if run.state == "finished"))
+            groups.append(Group(model, data, recipe, difference, slug, tuple(kept), rows))
+    return groups, outside
+
+
+def _shared_settings(run: ReadRun) -> dict[str, Any]:
+    flat = _flat(run.settings)
+    own = {key for key in flat if key in _OF_A_RUN or key.split(".")[0] in _OF_METHODS}
+    return {key: value for key, value in flat.items() if key not in own and value is not None}
+
+
+def _method_settings(run: ReadRun) -> dict[str, Any]:
+    """What the run's method reads; for an unknown method, what any method reads."""
+    flat = _flat(run.settings)
+    try:
+        keys = set(find_method(run.method).settings)
+    except UserError:
+        keys = {key for key in flat if key.split(".")[0] in _OF_METHODS}
+    return {key: flat.get(key) for key in sorted(keys)}
+
+
+def _distinct_labels(runs: Sequence[ReadRun]) -> list[ReadRun]:
+    """Runs of one label with different settings get these into their labels: their mean would say nothing."""
+    by_label: dict[str, list[ReadRun]] = {}
+    for run in runs:
+        by_label.setdefault(run.label, []).append(run)
+    renamed: list[ReadRun] = []
+    for members in by_label.values():
+        differences = _differences([_method_settings(run) for run in members])
+        for run, difference in zip(members, differences, strict=True):
+            renamed.append(replace(run, label=f"{run.label} ({difference})") if difference else run)
+    return sorted(renamed, key=_place)
+
+
+def _of_one_length(runs: Sequence[ReadRun]) -> tuple[list[ReadRun], list[ReadRun]]:
+    """Runs of the same settings have as many steps, unless their images were not the same."""
+    finished_first = sorted(runs, key=lambda run: (run.state != "finished", not run.steps))
+    steps = finished_first[0].steps
+    reason = f"It has other steps than {finished_first[0].path} with the same settings, which has {steps:,}."
+    return (
+        [run for run in runs if run.steps in (0, steps)],
+        [replace(run, state="broken", problems=(*run.problems, reason)) for run in runs if run.steps not in (0, steps)],
+    )
+
+
+def _without_copies(runs: Sequence[ReadRun]) -> tuple[list[ReadRun], list[ReadRun]]:
+    """A seed counts once: a second run of the same settings and seed would only pretend to be another."""
+    kept: dict[tuple[str, int], ReadRun] = {}
+    twice: list[ReadRun] = []
+    for run in sorted(runs, key=lambda run: run.state != "finished"):
+        first = kept.setdefault((run.label, run.seed), run)
+        if first is not run:
+            reason = f"It has the settings and the seed of {first.path}, and only that one counts."
+            twice.append(replace(run, state="broken", problems=(*run.problems, reason)))
+    return [run for run in runs if kept[run.label, run.seed] is run], twice
+
+
+def _differences(settings: Sequence[dict[str, Any]]) -> list[str]:
+    """For each of several settings: what not all of them share, as key=value."""
+    keys = sorted({key for one in settings for key in one})
+    differing = [key for key in keys if len({repr(one.get(key)) for one in settings}) > 1]
+    return [", ".join(f"{key.split('.')[-1]}={_text(one.get(key))}" for key in differing) for one in settings]
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else one_line(value)
+
+
+def _place(run: ReadRun) -> tuple[Any, ...]:
+    """Methods as they are listed everywhere, variants by their numbers, then seeds."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", run.label)
+    return (_ORDER.get(run.method, len(_ORDER)), run.method, _pairs(parts), run.seed)
+
+
+def _pairs(parts: Sequence[str]) -> list[tuple[float, str]]:
+    return [(float(part), "") if place % 2 else (-1.0, part) for place, part in enumerate(parts)]
+
+
+def _slug(name: str, taken: Sequence[str]) -> str:
+    plain = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")[:80] or "runs"
+    number = 1
+    while (slug := plain if number == 1 else f"{plain}-{number}") in taken:
+        number += 1
+    return slug

@@ -1,0 +1,81 @@
+"""JSON that a killed process may have left cut, and that a person may have edited."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["number", "one_line", "printable", "read_json", "read_json_lines"]
+
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def printable(value: object) -> str:
+    """Any value as text; what can be shown nowhere becomes �."""
+    return _CONTROL.sub("�", str(value))
+
+
+def one_line(value: object) -> str:
+    """Any value as text of one line."""
+    return " ".join(printable(value).split())
+
+
+def number(value: object) -> float:
+    """The value as a number; NaN for everything that is none."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan
+
+
+def read_json(path: Path) -> tuple[dict[str, Any] | None, str | None]:
+    """The object in a file, or None; and what is wrong, or None. A file that is not there is not wrong."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None, None
+    except OSError as error:
+        return None, f"{path.name} cannot be read: {error.strerror}."
+    except (ValueError, RecursionError) as error:
+        return None, f"{path.name} is not valid JSON: {error}."
+    if not isinstance(content, dict):
+        return None, f"{path.name} must hold an object, got {type(content).__name__}."
+    return content, None
+
+
+def read_json_lines(path: Path, least: Mapping[str, float]) -> tuple[list[dict[str, Any]], str | None]:
+    """The lines of a file up to the first that cannot be used; and what is wrong, or None.
+
+    Args:
+        path: of the file.
+        least: numbers that a line must have, with the smallest value that each can be.
+    """
+    lines: list[dict[str, Any]] = []
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for count, text in enumerate(file, start=1):
+                line = _parse(text)
+                if line is None:
+                    return lines, f"{path.name} is cut at line {count:,}: it is used up to there."
+                for name, smallest in least.items():
+                    if not smallest <= number(line.get(name)) < math.inf:
+                        wrong = f"{name} is {line.get(name)!r:.40}"
+                        return lines, f"{path.name} is wrong at line {count:,} ({wrong}): it is used up to there."
+                lines.append(line)
+    except FileNotFoundError:
+        return lines, f"{path.name} is missing."
+    except OSError as error:
+        return lines, f"{path.name} cannot be read: {error.strerror}."
+    return lines, None
+
+
+def _parse(text: str) -> dict[str, Any] | None:
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) else None

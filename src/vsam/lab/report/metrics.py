@@ -1,0 +1,41 @@
+"""The curves that a report draws: what each is called in the files and in the figures."""
+
+from dataclasses import dataclass
+
+__all__ = ["EPOCH_METRICS", "STEP_METRICS", "Metric"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One curve.
+
+    Args:
+        key: in `metrics.jsonl` or `steps.jsonl`.
+        title: above the panel.
+        axis: beside it, with the unit.
+        bounds: of the axis; None leaves an end to the data.
+        holds: the value is in force between sampled steps too.
+    """
+
+    key: str
+    title: str
+    axis: str
+    bounds: tuple[float | None, float | None] = (None, None)
+    holds: bool = False
+
+
+EPOCH_METRICS = (
+    Metric("test_accuracy", "Test accuracy", "test accuracy, %"),
+    Metric("train_accuracy", "Training accuracy", "training accuracy, %"),
+    Metric("test_loss", "Test loss", "test loss, nats"),
+    Metric("train_loss", "Training loss", "training loss, nats"),
+)
+
+STEP_METRICS = (
+    Metric("grad_norm", "Gradient norm", "‖g‖", (0, None)),
+    Metric("psf_norm", "PSF norm", "‖PSF‖", (0, None)),
+    Metric("psf_share", "PSF norm against gradient norm", "‖PSF‖ / ‖g‖", (0, None)),
+    Metric("rate", "Sampling rate", "sampling rate", (0, 1.05), holds=True),
+    Metric("change_var", "Mean change of the PSF’s variance", "ĉ_var", holds=True),
+    Metric("change_norm", "Mean change of the PSF’s norm", "ĉ_norm", holds=True),
+)

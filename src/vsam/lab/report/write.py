@@ -1,0 +1,111 @@
+"""Writing a report: the page, and beside it the figures and tables for papers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vsam.lab.errors import UserError
+from vsam.lab.files import make_folder, write_atomically
+from vsam.lab.report.find import find_runs
+from vsam.lab.report.groups import Group, group_runs, labels_of
+from vsam.lab.report.metrics import STEP_METRICS
+from vsam.lab.report.page import make_page
+from vsam.lab.report.paper_tables import to_latex, to_markdown
+from vsam.lab.report.points import speed_deviations
+from vsam.lab.report.read import read_run
+from vsam.lab.report.results import published_numbers
+from vsam.lab.report.style import styles_for
+
+__all__ = ["ReportFiles", "write_report"]
+
+
+@dataclass(frozen=True)
+class ReportFiles:
+    """What a report consists of.
+
+    Args:
+        page: the HTML file.
+        figures: the SVG and PNG files.
+        tables: the Markdown and LaTeX files.
+        num_finished: runs that are in the tables.
+        problems: a sentence for each run that is not wholly in the report.
+    """
+
+    page: Path
+    figures: tuple[Path, ...]
+    tables: tuple[Path, ...]
+    num_finished: int
+    problems: tuple[str, ...]
+
+
+def write_report(
+    folders: Sequence[Path], output: Path, *, title: str | None = None, figures: bool = True
+) -> ReportFiles:
+    """Read all runs in folders and write the report.
+
+    Args:
+        folders: of runs, or folders that contain such at any depth.
+        output: the page, a file that ends in .html; figures and tables go to the folder NAME-figures beside it.
+        title: of the page; by default what was run.
+        figures: whether to write figures and tables for papers too.
+
+    Raises:
+        UserError: there is no run at all, or the output cannot be a page.
+    """
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise UserError(f"The report must be a file that ends in .html, got {str(output)!r}.")
+    if output.is_dir():
+        raise UserError(f"{output} is a folder: give the name of a file.")
+    groups, outside = group_runs(read_run(path) for path in find_runs(folders))
+    make_folder(output.parent)
+    write_atomically(output, make_page(groups, outside, title))
+    drawn: list[Path] = []
+    tables: list[Path] = []
+    if figures and groups:
+        folder = output.with_name(f"{output.stem}-figures")
+        make_folder(folder)
+        drawn, tables = _write_figures(groups, folder), _write_tables(groups, folder)
+    listed = [*outside, *(run for group in groups for run in group.runs if run.problems)]
+    return ReportFiles(
+        page=output,
+        figures=tuple(drawn),
+        tables=tuple(tables),
+        num_finished=sum(len(group.finished) for group in groups),
+        problems=tuple(f"{run.path}: {' '.join(run.problems)}" for run in listed),
+    )
+
+
+def _write_figures(groups: Sequence[Group], folder: Path) -> list[Path]:
+    from vsam.lab.report import figures  # matplotlib takes a second to import
+
+    styles = styles_for(labels_of(groups))
+    paths: list[Path] = []
+    for group in groups:
+        made = {}
+        if group.rows:
+            made["accuracy-speed"] = figures.accuracy_against_speed(
+                group.rows,
+                deviations=speed_deviations(group.rows, group.finished),
+                published=published_numbers(group),
+                styles=styles,
+            )
+        if group.has("test_accuracy"):
+            made["learning-curves"] = figures.learning_curves(group, styles)
+        if any(group.has(metric.key) for metric in STEP_METRICS):
+            made["norms"] = figures.norms([group], styles)
+        if any(run.sampled is not None and len(run.sampled.index) for run in group.runs):
+            made["samples"] = figures.sample_strips(group, styles)
+        for name, figure in made.items():
+            paths += figures.save_figure(figure, folder / f"{group.slug}-{name}")
+    return paths
+
+
+def _write_tables(groups: Sequence[Group], folder: Path) -> list[Path]:
+    paths = []
+    for group in groups:
+        if group.rows:
+            published = published_numbers(group)
+            for suffix, writer in ((".md", to_markdown), (".tex", to_latex)):
+                paths.append(folder / f"{group.slug}-table{suffix}")
+                write_atomically(paths[-1], writer(group.rows, published))
+    return paths

@@ -1,0 +1,1 @@
+"""Every table and figure of the paper as a study: planned, run, gathered and drawn."""

@@ -1,0 +1,93 @@
+"""The figures that only studies have: a varied setting, and the norms over training."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+__all__ = ["norms_figure", "setting_figure"]
+
+_SYMBOLS = {"alpha": "α", "gamma": "γ"}
+_BLUE, _ORANGE, _GREY = "#0072b2", "#d55e00", "#666666"
+Record = Mapping[str, Any]
+
+
+def setting_figure(rows: Sequence[Record], varied: str) -> Figure:
+    """Accuracy and the share of sampled steps against the varied setting, with every seed as a dot."""
+    figure = Figure(figsize=(6.4, 3.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    own = [row for row in rows if row[varied] is not None]
+    values = [row[varied] for row in own]
+    _with_seeds(left, values, [row["accuracies"] for row in own])
+    _with_seeds(right, values, [[100 * count / row["steps"] for count in row["samples_each"]] for row in own])
+    for row in rows:
+        if row["method"] == "sam":
+            left.axhline(row["accuracy"], color=_GREY, linestyle="--")
+            left.annotate(
+                "SAM", (1, row["accuracy"]), xycoords=("axes fraction", "data"), ha="right", va="bottom", color=_GREY
+            )
+    left.set_ylabel("test accuracy of the last epoch, %")
+    right.set_ylabel("sampled steps, %")
+    right.set_ylim(bottom=0)
+    for axes in (left, right):
+        axes.set_xlabel(_SYMBOLS[varied])
+        axes.grid(alpha=0.3)
+    figure.suptitle(f"{_where(rows[0])}; dots: seeds, line: their mean", fontsize=9)
+    return figure
+
+
+def norms_figure(rows: Sequence[Record]) -> Figure:
+    """A column for each part: SAM's ‖g‖ and ‖PSF‖ over the steps, and under them vSAM's rate and changes."""
+    parts = list(dict.fromkeys(row["recipe"] for row in rows))
+    figure = Figure(figsize=(1 + 3.4 * len(parts), 6), layout="constrained")
+    grid = figure.subplots(3, len(parts), squeeze=False, sharex="col")
+    for column, part in enumerate(parts):
+        sam, law = (next((r for r in rows if r["recipe"] == part and r["method"] == m), None) for m in ("sam", "vsam"))
+        top, middle, bottom = grid[:, column]
+        if sam is not None:
+            _over_steps(top, sam, "grad_norms", "‖g‖", _BLUE)
+            _over_steps(top, sam, "psf_norms", "‖PSF‖", _ORANGE)
+            top.set_yscale("log")
+            top.set_title(_where(sam), fontsize=9)
+        if law is not None:
+            _over_steps(middle, law, "rates", "vSAM", _BLUE)
+            _over_steps(bottom, law, "changes_var", "ĉ_var", _BLUE)
+            _over_steps(bottom, law, "changes_norm", "ĉ_norm", _ORANGE)
+        middle.set_ylim(0, 1.05)
+        bottom.set_xlabel("step")
+        for axes in (top, middle, bottom):
+            axes.grid(alpha=0.3)
+    for axes, words in zip(grid[:, 0], ("norm in SAM's run", "share of steps sampled", "change"), strict=True):
+        axes.set_ylabel(words)
+    for axes in (grid[0, 0], grid[2, 0]):
+        if axes.lines:
+            axes.legend(frameon=False, fontsize=8)
+    figure.suptitle("lines: means over seeds,\nbands: range of seeds", fontsize=8)
+    return figure
+
+
+def _where(row: Record) -> str:
+    return f"{row['model']} on {row['recipe']}"
+
+
+def _with_seeds(axes: Axes, values: Sequence[float], by_seed: Sequence[Sequence[float]]) -> None:
+    means = [float(np.mean(numbers)) for numbers in by_seed]
+    axes.plot(values, means, color=_BLUE, marker="_", markersize=12)
+    for value, numbers in zip(values, by_seed, strict=True):
+        axes.plot([value] * len(numbers), numbers, linestyle="", marker="o", color=_BLUE, alpha=0.5, markersize=4)
+    axes.set_xticks(values, [f"{value:g}" for value in values])
+
+
+def _over_steps(axes: Axes, row: Record, key: str, name: str, color: str) -> None:
+    numbers = np.array([[np.nan if x is None else x for x in seed] for seed in row[key]], dtype=float)
+    known = ~np.isnan(numbers).all(axis=0)
+    if not known.any():
+        return
+    ends = np.arange(1, numbers.shape[1] + 1) * row["steps"] / numbers.shape[1]
+    found = numbers[:, known]
+    axes.fill_between(
+        ends[known], np.nanmin(found, axis=0), np.nanmax(found, axis=0), color=color, alpha=0.2, linewidth=0
+    )
+    axes.plot(ends[known], np.nanmean(found, axis=0), color=color, label=name)

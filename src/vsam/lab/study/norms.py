@@ -1,0 +1,48 @@
+"""Figure 2 as numbers: the norms of the sampled steps, averaged over equal stretches of the run."""
+
+import math
+import statistics
+from typing import Any
+
+from vsam.lab.compare import Cell
+from vsam.lab.folder import read_lines
+
+__all__ = ["STRETCHES", "norms_of"]
+
+STRETCHES = 64
+_NAMES = {
+    "grad_norms": "grad_norm",
+    "psf_norms": "psf_norm",
+    "changes_var": "change_var",
+    "changes_norm": "change_norm",
+}
+
+
+def norms_of(cells: list[Cell]) -> dict[str, list[list[float | None]]]:
+    """For each seed the means over `STRETCHES` stretches of ‖g‖, ‖PSF‖, ĉ_var, ĉ_norm, and the share of sampled steps.
+
+    A stretch without a sampled step has None. SAM samples every step, so its norms have no gaps.
+    """
+    by_seed = [_stretches(cell) for cell in cells]
+    return {name: [numbers[name] for numbers in by_seed] for name in (*_NAMES, "rates")}
+
+
+def _stretches(cell: Cell) -> dict[str, list[float | None]]:
+    steps = cell.summary["steps"]
+    count = min(STRETCHES, steps)
+    lines: list[list[dict[str, Any]]] = [[] for _ in range(count)]
+    for line in read_lines(cell.path / "steps.jsonl"):
+        lines[(line["step"] - 1) * count // steps].append(line)
+    sizes = [_end(i + 1, count, steps) - _end(i, count, steps) for i in range(count)]
+    means = {name: [_mean(stretch, key) for stretch in lines] for name, key in _NAMES.items()}
+    return means | {"rates": [len(stretch) / size for stretch, size in zip(lines, sizes, strict=True)]}
+
+
+def _end(i: int, count: int, steps: int) -> int:
+    """The first step, from 0, of stretch i."""
+    return -(-i * steps // count)
+
+
+def _mean(lines: list[dict[str, Any]], key: str) -> float | None:
+    values = [line[key] for line in lines if line.get(key) is not None and math.isfinite(line[key])]
+    return statistics.fmean(values) if values else None

@@ -1,0 +1,128 @@
+"""The runs of a study as Ray tasks, on this machine or on a cluster that shares its files."""
+
+import logging
+import os
+import socket
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vsam.lab.compare import Progress, run_path
+from vsam.lab.errors import RunError, UserError
+from vsam.lab.folder import check_settings, read_lines, read_summary
+from vsam.lab.recipe import Recipe
+from vsam.lab.study.run import Train
+from vsam.lab.train import Run, load_data
+
+__all__ = ["ray_trainer"]
+
+_SECONDS_BETWEEN_LOOKS = 1.0
+
+
+@contextmanager
+def ray_trainer(address: str) -> Iterator[Train]:
+    """A way to train recipes as Ray tasks: same folders, same numbers.
+
+    A task computes with as many threads as this process, because their number changes the last bits of a sum, and asks
+    Ray for as many cores; set OMP_NUM_THREADS=1 to have a run on each core. Runs do not take turns, so their speeds are
+    not compared epoch by epoch.
+
+    Args:
+        address: of the cluster, or "local" to start Ray on this machine.
+    """
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what a future version will do; unset, it warns
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise UserError("--ray needs the package ray: pip install 'vsam[lab,ray]'.") from error
+    _check_answers(address)
+    try:
+        ray.init(
+            address=None if address == "local" else address,
+            include_dashboard=False if address == "local" else None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise UserError(f"Ray cannot be reached at {address!r}: {error}") from error
+    try:
+        yield partial(_train, ray)
+    finally:
+        ray.shutdown()
+
+
+def _check_answers(address: str) -> None:
+    """Ray itself tries for minutes before it gives up on a machine that is not there."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon:
+        return  # "local", "auto" and the like
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise UserError(f"Ray cannot be reached at {address!r}: {error}. Give HOST:PORT of its head node.") from error
+
+
+def _train(
+    ray: Any, recipes: Sequence[Recipe], runs: Path, data_dir: Path | None, device: torch.device, progress: Progress
+) -> list[str]:
+    for recipe in recipes:
+        check_settings(run_path(runs, recipe), recipe)
+    missing = [recipe for recipe in recipes if read_summary(run_path(runs, recipe)) is None]
+    threads = torch.get_num_threads()
+    gpus = 1 if device.type == "cuda" else 0
+    task = ray.remote(num_cpus=min(threads, _cores(ray)), num_gpus=gpus, max_retries=2)(_train_one)
+    data = None if data_dir is None else data_dir.resolve()
+    waiting = {task.remote(recipe.to_toml(), runs.resolve(), data, device.type, threads): recipe for recipe in missing}
+    shown: dict[int, int] = {}
+    failures = []
+    while waiting:
+        done, _ = ray.wait(list(waiting), timeout=_SECONDS_BETWEEN_LOOKS)
+        for recipe in waiting.values():
+            _show(recipe, run_path(runs, recipe), progress, shown)
+        for finished in done:
+            recipe = waiting.pop(finished)
+            try:
+                failure = ray.get(finished)
+            except ray.exceptions.RayError as error:
+                failure = f"its worker failed: {str(error).splitlines()[0]}"
+            if failure is not None:
+                failures.append(f"{recipe.label}, seed {recipe.seed}: {failure}")
+    return failures
+
+
+def _cores(ray: Any) -> int:
+    """The cores of the largest node, so that a task always fits somewhere."""
+    return max(1, *(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]))
+
+
+def _train_one(recipe: str, runs: Path, data_dir: Path | None, device: str, threads: int) -> str | None:
+    """Train one run to its end in a worker; returns what went wrong."""
+    torch.set_num_threads(threads)
+    settings = Recipe.model_validate(tomllib.loads(recipe))
+    where = torch.device(device)
+    try:
+        run = Run(settings, run_path(runs, settings), load_data(settings, data_dir, where), where)
+    except (RunError, UserError) as error:
+        return str(error)
+    try:
+        while not run.is_finished:
+            run.train_epoch()
+    except RunError as error:
+        return str(error)
+    finally:
+        run.close()
+    return None
+
+
+def _show(recipe: Recipe, path: Path, progress: Progress, shown: dict[int, int]) -> None:
+    """Tell what a task has written to its folder since the last look."""
+    lines = read_lines(path / "metrics.jsonl")
+    for line in lines[shown.get(id(recipe), 0) :]:
+        progress.advance(recipe.label, recipe.seed, line["step"])
+        progress.epoch(recipe.label, recipe.seed, line)
+    shown[id(recipe)] = len(lines)

@@ -1,0 +1,75 @@
+"""What a study leaves behind: its numbers as JSON, its tables, its figures."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from vsam.lab.errors import UserError
+from vsam.lab.files import make_folder, write_atomically
+from vsam.lab.study.plan import Scale
+from vsam.lab.study.run import Outcome
+from vsam.lab.tables import to_latex, to_markdown
+
+__all__ = ["check_scale", "read_studies", "write_json", "write_study"]
+
+
+def check_scale(out: Path, name: str, scale: Scale) -> None:
+    """Refuse to overwrite a study that was run at another scale."""
+    before = read_studies(out).get(name)
+    if before is not None and before["scale"] != scale:
+        raise UserError(
+            f"{out} holds {name} at scale {before['scale']}, not {scale}. Choose another folder with --out."
+        )
+
+
+def read_studies(out: Path) -> dict[str, dict[str, Any]]:
+    """The studies in a folder by name; what else lies there is left alone."""
+    found = {}
+    for path in sorted(out.glob("*.json")):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} cannot be read: {error}. Delete it, or run its study again.") from error
+        if isinstance(content, dict) and {"study", "scale", "rows"} <= content.keys():
+            found[str(content["study"])] = content
+    return found
+
+
+def write_json(out: Path, content: dict[str, Any]) -> Path:
+    """Write a study's numbers to `NAME.json`."""
+    path = out / f"{content['study']}.json"
+    write_atomically(path, json.dumps(content, indent=2) + "\n")
+    return path
+
+
+def write_study(outcome: Outcome, out: Path, command: str) -> list[Path]:
+    """Write numbers, tables and figures of a study to its folder, with the command that ran it; return the files."""
+    name, content = outcome.study.name, {**outcome.to_dict(), "command": command}
+    paths = [write_json(out, content)]
+    head = f"# {outcome.study.title}\n\nScale: {outcome.scale}.\n"
+    tables = {part.name: outcome.table(part) for part in outcome.parts}
+    markdown = "\n".join([head, *(f"## {part}\n\n{to_markdown(rows)}" for part, rows in tables.items())])
+    latex = "\n".join(to_latex(rows) for rows in tables.values())
+    for file, text in ((f"{name}.md", markdown), (f"{name}.tex", latex)):
+        write_atomically(out / file, text)
+        paths.append(out / file)
+    make_folder(out / "figures")
+    return [*paths, *_figures(outcome, content["rows"], out / "figures")]
+
+
+def _figures(outcome: Outcome, rows: list[dict[str, Any]], folder: Path) -> list[Path]:
+    from vsam.lab.report.figures import accuracy_against_speed, save_figure  # matplotlib takes a second to import
+    from vsam.lab.study.figures import norms_figure, setting_figure
+
+    study = outcome.study
+    if study.varied is not None:
+        figures = {study.name: setting_figure(rows, study.varied)}
+    elif study.name == "norms":
+        figures = {study.name: norms_figure(rows)}
+    else:
+        figures = {
+            f"{study.name}-{part.name}": accuracy_against_speed(part.rows)
+            for part in outcome.parts
+            if len(part.rows) > 1
+        }
+    return [path for name, figure in figures.items() for path in save_figure(figure, folder / name)]

@@ -1,0 +1,1 @@
+"""Hyperparameter search: settings of a method chosen on held-out training images, never on the test images."""

@@ -1,0 +1,112 @@
+"""Progress of a search: bars on a terminal, plain lines elsewhere; always on the standard error."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from vsam.lab.tune.best import settings_text
+from vsam.lab.tune.results import Result
+from vsam.lab.tune.search import Watcher
+from vsam.lab.tune.space import Value
+
+__all__ = ["Bars", "Lines", "make_watcher"]
+
+
+@contextmanager
+def make_watcher() -> Iterator[Watcher]:
+    """Bars if a person is watching, else lines."""
+    if not sys.stderr.isatty():
+        yield Lines()
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("{task.fields[note]}", markup=False), console=Console(stderr=True)) as progress:
+        yield Bars(progress)
+
+
+class Bars:
+    """One bar for the steps of all trials, one for those of the trial that is trained here."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._all = self._one = TaskID(0)
+        self._steps = 0
+
+    def begin(self, done: int, trials: int, steps: int) -> None:
+        """Show both bars."""
+        self._steps = steps
+        self._all = self._progress.add_task("all trials", total=trials * steps, completed=done * steps, note="")
+        self._one = self._progress.add_task("", total=steps, note="")
+
+    def start(self, number: int, values: dict[str, Value], step: int) -> None:
+        """Empty the trial's bar."""
+        note = settings_text(values)
+        self._progress.reset(self._one, description=f"trial {number}", completed=step, total=self._steps, note=note)
+
+    def advance(self, step: int) -> None:
+        """Move both bars."""
+        before = self._progress.tasks[self._one].completed
+        self._progress.update(self._one, completed=step)
+        self._progress.advance(self._all, step - before)
+
+    def epoch(self, number: int, epoch: int, accuracy: float) -> None:
+        """Note the accuracy."""
+        self._progress.update(self._all, note=f"trial {number}: {accuracy:.2f} % validation")
+
+    def end(self, result: Result, done: int) -> None:
+        """Count a trial that ended early as a whole one, and those of others too."""
+        self._progress.update(self._all, completed=done * self._steps, note=_ending(result))
+
+
+class Lines:
+    """A line an epoch, and at the end of a trial one with an estimate of the time left."""
+
+    def __init__(self) -> None:
+        self._begun = time.monotonic()
+        self._steps = self._trials = self._done = 0
+        self._step = self._steps_here = 0
+
+    def begin(self, done: int, trials: int, steps: int) -> None:
+        """Take in how much there is to do."""
+        self._done, self._trials, self._steps = done, trials, steps
+
+    def start(self, number: int, values: dict[str, Value], step: int) -> None:
+        """Say what is tried."""
+        self._step = step
+        goes_on = f", going on at step {step:,} of {self._steps:,}" if step else ""
+        _say(f"trial {number}: {settings_text(values)}{goes_on}")
+
+    def advance(self, step: int) -> None:
+        """Take in how far the trial is."""
+        self._steps_here += step - self._step
+        self._step = step
+
+    def epoch(self, number: int, epoch: int, accuracy: float) -> None:
+        """Print the epoch's line."""
+        _say(f"trial {number} epoch {epoch:3}  validation {accuracy:6.2f} %  at most {self._left()} left")
+
+    def end(self, result: Result, done: int) -> None:
+        """Print the trial's line."""
+        self._done, self._step = done, 0
+        _say(f"trial {result.number} {_ending(result)}; {done} of {self._trials} done, at most {self._left()} left")
+
+    def _left(self) -> str:
+        """At this process's speed and alone, if no further trial is pruned."""
+        steps = max((self._trials - self._done) * self._steps - self._step, 0)
+        seconds = int((time.monotonic() - self._begun) * steps / max(self._steps_here, 1))
+        hours, minutes = seconds // 3600, seconds // 60 % 60
+        return f"{hours}:{minutes:02}:{seconds % 60:02}"
+
+
+def _ending(result: Result) -> str:
+    if result.state == "failed":
+        return f"failed: {result.error}"
+    early = f" after {result.epochs} epochs" if result.state == "pruned" else ""
+    return f"{result.state} with {result.accuracy:.2f} %{early}"
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

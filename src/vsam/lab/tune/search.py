@@ -1,0 +1,172 @@
+"""The search: one trial after another is trained, pruned where it lags behind, and told to Optuna."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from optuna import Trial
+from optuna.exceptions import UpdateFinishedTrialError
+from optuna.pruners import MedianPruner
+from optuna.trial import TrialState
+
+from vsam.lab.data import Dataset
+from vsam.lab.environment import describe_environment
+from vsam.lab.errors import RunError
+from vsam.lab.tune.plan import Plan
+from vsam.lab.tune.queue import Queue
+from vsam.lab.tune.results import Result, read_result
+from vsam.lab.tune.space import Value
+from vsam.lab.tune.storage import storage_errors
+from vsam.lab.tune.trial import TrialRuns
+
+__all__ = ["Search", "Watcher", "make_pruner"]
+
+_SECONDS_BETWEEN_SIGNS = 60.0
+
+
+class Watcher(Protocol):
+    """Whoever shows how far a search is."""
+
+    def begin(self, done: int, trials: int, steps: int) -> None:
+        """So many trials are done of all that shall be, each of so many steps."""
+
+    def start(self, number: int, values: dict[str, Value], step: int) -> None:
+        """A trial begins, or goes on after a step."""
+
+    def advance(self, step: int) -> None:
+        """The trial has reached a step."""
+
+    def epoch(self, number: int, epoch: int, accuracy: float) -> None:
+        """The trial has ended an epoch, counted from 1, with that validation accuracy."""
+
+    def end(self, result: Result, done: int) -> None:
+        """The trial is over; so many are."""
+
+
+def make_pruner(epochs: int) -> MedianPruner:
+    """Ends a trial in the last third of its epochs if it never was as good as the median of the completed ones.
+
+    Not earlier, and not by halving: under a cosine schedule the order of runs before two thirds of their epochs says
+    next to nothing of the order at the end (docs/tuning.md has the numbers), and a large rho starts slowly.
+    """
+    return MedianPruner(n_startup_trials=5, n_warmup_steps=-(-2 * epochs // 3))
+
+
+class Search:
+    """One process's share of a search; any number of them may work on the same one.
+
+    Args:
+        plan: what is searched.
+        folder: of the search; trials train below it.
+        dataset: as `hold_out` gives it.
+        device: where to train.
+        trials: how many there shall be in all, whoever trains them, at least 1.
+        storage: address of a database, or None for a file in the folder.
+        deadline: on the clock of `time.monotonic`, after which the search stops at the end of an epoch.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        dataset: Dataset,
+        device: torch.device,
+        trials: int,
+        storage: str | None = None,
+        deadline: float | None = None,
+    ) -> None:
+        self.plan, self.dataset, self.device = plan, dataset, device
+        self._url, self._deadline = storage, deadline
+        with storage_errors(storage):
+            self._queue = Queue(plan, folder, trials, storage, make_pruner(plan.recipe.epochs))
+
+    @contextmanager
+    def results(self) -> Iterator[list[Result]]:
+        """All trials so far, whoever trained them; other processes of the folder wait until the block is left."""
+        with self._queue.lock:
+            with storage_errors(self._url):
+                results = [read_result(trial, self.plan) for trial in self._queue.trials()]
+            yield [result for result in results if result.is_over or result.number < self._queue.num_trials]
+
+    def run(self, watcher: Watcher) -> int:
+        """Train trials until there are enough, or until the deadline; returns how many were worked on here."""
+        recipe, queue = self.plan.recipe, self._queue
+        steps_per_epoch = -(-len(self.dataset.train_images) // recipe.batch)
+        num_trained = 0
+        with storage_errors(self._url):
+            watcher.begin(queue.num_done, queue.num_trials, self.plan.seeds * recipe.epochs * steps_per_epoch)
+            while not self._is_late():
+                with queue.claim() as trial:
+                    if trial is None:
+                        break
+                    self._train(trial, watcher)
+                num_trained += 1
+                result = read_result(queue.trial(trial.number), self.plan)
+                if result.is_over:
+                    watcher.end(result, queue.num_done)
+            self._clear_away()
+        return num_trained
+
+    def _is_late(self) -> bool:
+        return self._deadline is not None and time.monotonic() > self._deadline
+
+    def _train(self, trial: Trial, watcher: Watcher) -> None:
+        values = self._queue.trial(trial.number).params  # as stored: two machines may have drawn at the same moment
+        try:
+            runs = TrialRuns(self.plan, values, self._queue.path(trial.number), self.dataset, self.device)
+            try:
+                watcher.start(trial.number, values, runs.step)
+                self._train_epochs(trial, runs, watcher)
+            finally:
+                runs.close()
+        except RunError as error:
+            if isinstance(error.__cause__, OSError):  # a full disk is not the settings' fault
+                raise
+            self._finish(trial, {"error": str(error)})
+        except UpdateFinishedTrialError:  # silent for so long that another machine took it over, and ended it
+            pass
+        self._clear_away()
+
+    def _train_epochs(self, trial: Trial, runs: TrialRuns, watcher: Watcher) -> None:
+        while True:
+            reported = self._queue.trial(trial.number).intermediate_values
+            for epoch, accuracy in enumerate(runs.accuracies(), start=1):
+                if epoch not in reported:
+                    trial.report(accuracy, epoch)
+                    watcher.epoch(trial.number, epoch, accuracy)
+            if runs.epoch == self.plan.recipe.epochs:
+                return self._finish(trial, runs.facts(), runs.accuracies()[-1])
+            if trial.should_prune():
+                return self._finish(trial, runs.facts())
+            if self._is_late():
+                return self._queue.give_back(trial.number)
+            runs.train_epoch(self._on_step(trial, watcher))
+
+    def _on_step(self, trial: Trial, watcher: Watcher) -> Callable[[int], None]:
+        last_sign = time.monotonic()
+
+        def tell(step: int) -> None:
+            nonlocal last_sign
+            watcher.advance(step)
+            if time.monotonic() - last_sign > _SECONDS_BETWEEN_SIGNS:
+                self._queue.give_sign(trial)
+                last_sign = time.monotonic()
+
+        return tell
+
+    def _finish(self, trial: Trial, facts: dict[str, Any], value: float | None = None) -> None:
+        """Tell the result; a failed trial is told as a pruned one, so that the sampler learns to keep away."""
+        if self._queue.trial(trial.number).state != TrialState.RUNNING:
+            return  # another machine took it over
+        trial.set_user_attr("facts", {"device": describe_environment(self.device)["device"], **facts})
+        self._queue.study.tell(trial, value, TrialState.PRUNED if value is None else TrialState.COMPLETE)
+
+    def _clear_away(self) -> None:
+        """Remove the checkpoints of trials that are over: with large networks they are gigabytes."""
+        over = [trial.number for trial in self._queue.trials() if trial.state.is_finished()]
+        for number in over:
+            for path in self._queue.path(number).glob("seed-*/checkpoint.pt"):
+                path.unlink(missing_ok=True)

@@ -1,0 +1,155 @@
+"""Which settings are searched, and between what bounds."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vsam.lab.errors import UserError
+from vsam.lab.methods import find_method
+from vsam.lab.recipe import Recipe
+
+__all__ = ["Range", "change", "choose_space", "own_values"]
+
+Load = Callable[[Sequence[str]], Recipe]
+Value = int | float
+
+_RHO = "rho=0.02:0.5:log"
+_DEFAULTS = {
+    "sam": _RHO,
+    "sam-5": _RHO,
+    "sam-10": _RHO,
+    "esam": _RHO,
+    "ae-sam": _RHO,
+    "looksam-5": f"{_RHO},looksam.scale=0.05:0.7:log",
+    "vsam": f"{_RHO},vsam.alpha=0.05:0.5:log,vsam.gamma=0:0.95",
+    "vsam-a": f"{_RHO},vsam.alpha=0.05:0.5:log",
+    "asam": "asam.rho=0.2:5:log",
+    "saf": "saf.weight=0.05:2:log",
+    "mesa": "mesa.weight=0.1:4:log",
+}
+# What every method reads. Not among them: what changes the data, the length of a trial or the draw of random numbers.
+_COMMON = ("lr", "momentum", "weight_decay", "label_smoothing", "batch")
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values that a setting may take.
+
+    Args:
+        key: of the recipe, dotted.
+        low: the least value.
+        high: the greatest one, above `low`.
+        log: whether ratios matter rather than differences; `low` must then be positive.
+        whole: whether only whole numbers are meant.
+    """
+
+    key: str
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.low:.12g}:{self.high:.12g}{':log' if self.log else ''}"
+
+    def at(self, share: float) -> Value:
+        """The value at a share of the way from `low` (0) to `high` (1), to four digits."""
+        if self.log:
+            return self.tidy(math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low))))
+        return self.tidy(self.low + share * (self.high - self.low))
+
+    def tidy(self, value: float) -> Value:
+        """The value as a recipe should state it: whole, or with four digits, and within bounds."""
+        inside = min(max(float(f"{value:.4g}"), self.low), self.high)
+        return round(inside) if self.whole else inside
+
+
+def choose_space(text: str | None, load: Load) -> tuple[Range, ...]:
+    """The ranges that the user wrote, like `rho=0.02:0.5:log,vsam.alpha=0.05:0.4`, or those of the method.
+
+    Args:
+        text: with commas between ranges; None takes the method's own.
+        load: gives the recipe with some more `key=value` changes, so that keys and bounds are checked by the recipe.
+    """
+    recipe = load(())
+    method = find_method(recipe.method)
+    if text is None:
+        if method.name not in _DEFAULTS:
+            raise UserError(
+                f"{recipe.method} has no settings of its own to search. Choose some of the training's, like "
+                "--search lr=0.01:0.3:log, or another --method."
+            )
+        text = _DEFAULTS[method.name]
+    ranges = tuple(_parse(part.strip(), load) for part in text.split(",") if part.strip())
+    if not ranges:
+        raise UserError("--search needs at least one range, like rho=0.02:0.5:log.")
+    keys = [one.key for one in ranges]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise UserError(f"--search names {key} twice.")
+        _check_is_read(key, recipe)
+    return ranges
+
+
+def change(recipe: Recipe, values: Mapping[str, Value], **others: Any) -> Recipe:
+    """The recipe with other values; `values` by dotted keys, `others` by names at the top."""
+    settings: dict[str, Any] = recipe.model_dump() | others
+    for key, value in values.items():
+        *tables, name = key.split(".")
+        place = settings
+        for table in tables:
+            place = place[table]
+        place[name] = value
+    return Recipe.model_validate(settings)
+
+
+def own_values(recipe: Recipe, space: Sequence[Range]) -> dict[str, Value]:
+    """What the recipe itself says for the searched settings, as far as that lies within bounds."""
+    found = {one.key: _own(recipe, one.key) for one in space}
+    return {one.key: found[one.key] for one in space if one.low <= found[one.key] <= one.high}
+
+
+def _own(recipe: Recipe, key: str) -> Any:
+    value: Any = recipe
+    for name in key.split("."):
+        value = getattr(value, name)
+    return 10 * recipe.rho if key == "asam.rho" and value is None else value
+
+
+def _parse(part: str, load: Load) -> Range:
+    key, equals, bounds = (piece.strip() for piece in part.partition("="))
+    pieces = [piece.strip() for piece in bounds.split(":")]
+    if not key or not equals or len(pieces) not in (2, 3) or (len(pieces) == 3 and pieces[2] != "log"):
+        raise UserError(f"--search needs key=low:high or key=low:high:log, got {part!r}.")
+    low, high = (_number(piece, part) for piece in pieces[:2])
+    if low >= high:
+        raise UserError(f"--search {part}: the first bound must be below the second.")
+    if len(pieces) == 3 and low <= 0:
+        raise UserError(f"--search {part}: a logarithmic range must begin above 0.")
+    for piece in pieces[:2]:
+        value = _own(load((f"{key}={piece}",)), key)
+    return Range(key, low, high, log=len(pieces) == 3, whole=isinstance(value, int))
+
+
+def _number(text: str, part: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(f"--search {part}: {text!r} is not a number.")
+    return number
+
+
+def _check_is_read(key: str, recipe: Recipe) -> None:
+    settings = find_method(recipe.method).settings
+    tables = {name.partition(".")[0] for name in settings if "." in name}
+    table, dot, _ = key.partition(".")
+    is_read = table == "augment" or table in tables if dot else key in _COMMON or (key == "rho" and key in settings)
+    if not is_read or (recipe.method == "vsam-a" and key == "vsam.gamma"):
+        known = [*dict.fromkeys((*settings, *_COMMON))]
+        raise UserError(
+            f"--search {key}: {recipe.method} does not depend on it, or it changes what trials are measured by. "
+            f"Choose among {', '.join(known)} and the tables {', '.join(sorted(tables | {'augment'}))}."
+        )

@@ -1,0 +1,93 @@
+"""Where Optuna keeps a search: a database, whose password stays unsaid."""
+
+import re
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, quote_plus, unquote
+
+from optuna import Study, create_study
+from optuna.exceptions import StorageInternalError
+from optuna.pruners import BasePruner
+from optuna.samplers import BaseSampler
+from optuna.storages import RDBStorage
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from vsam.lab.errors import RunError, UserError
+
+__all__ = ["DATABASE", "open_database", "open_file", "open_study", "storage_errors"]
+
+DATABASE = "study.db"
+"""The file of a search that is given no storage."""
+
+_PATIENCE = 60  # seconds that a process waits for another one to let go of an SQLite file
+_NUM_ATTEMPTS = 3
+
+
+def open_file(folder: Path) -> RDBStorage:
+    """The database in the search's own folder."""
+    path = str(folder.absolute() / DATABASE)
+    # Not by a URL: versions of SQLAlchemy differ in how they read a path with a % or a ? in it.
+    return RDBStorage(f"sqlite:///{DATABASE}", {"creator": lambda: sqlite3.connect(path, timeout=_PATIENCE)})
+
+
+def open_database(url: str) -> RDBStorage:
+    """The database at an address, like `postgresql://user:password@host/name`."""
+    settings = {"connect_args": {"timeout": _PATIENCE}} if url.startswith("sqlite") else {}
+    for attempt in range(_NUM_ATTEMPTS):
+        try:
+            return RDBStorage(url, {**settings, "pool_pre_ping": True})
+        except (ArgumentError, ValueError, KeyError, IndexError):
+            raise UserError(
+                "--storage is not the address of a database that SQLAlchemy knows. Write it like "
+                "postgresql://user:password@host/name, with special characters of the password as %40 and the like."
+            ) from None
+        except ImportError as error:
+            raise UserError(
+                f"--storage needs a driver for its database: {_hide(str(error.__cause__ or error), url)}. "
+                "Install it, for instance: pip install psycopg2-binary"
+            ) from None
+        except RuntimeError as error:
+            raise UserError(f"--storage was written by another version of Optuna: {_hide(str(error), url)}") from None
+        except SQLAlchemyError:
+            if attempt == _NUM_ATTEMPTS - 1:
+                raise
+            time.sleep(1)  # another machine may be creating the tables at this moment
+    raise AssertionError
+
+
+def open_study(storage: RDBStorage, name: str, sampler: BaseSampler, pruner: BasePruner) -> Study:
+    """The study of that name, which is begun where there is none."""
+    return create_study(
+        storage=storage, study_name=name, sampler=sampler, pruner=pruner, direction="maximize", load_if_exists=True
+    )
+
+
+@contextmanager
+def storage_errors(url: str | None) -> Iterator[None]:
+    """Turn whatever a database answers into a sentence, without the password."""
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError) as error:
+        reason = str(error.__cause__ or error).splitlines()[0]
+        raise RunError(
+            f"The search's storage failed: {_hide(reason, url)}. Run the same command again when it is back: what was "
+            "recorded is kept."
+        ) from None
+
+
+def _hide(text: str, url: str | None) -> str:
+    """The text without any form of the URL's secrets."""
+    for secret in _secrets(url or ""):
+        for form in (secret, unquote(secret), quote(unquote(secret), safe=""), quote_plus(unquote(secret))):
+            text = text.replace(form, "***")
+    return text
+
+
+def _secrets(url: str) -> list[str]:
+    account = re.search(r"://[^:/?@]*:([^/?]*)@", url)
+    found = [url, account[1] if account else ""]
+    found += [value for key, value in parse_qsl(url.partition("?")[2]) if re.search("pass|secret|token", key.lower())]
+    return [secret for secret in found if secret]

@@ -1,0 +1,180 @@
+"""Verdicts on claims: the rules by which an interval decides, and the table that shows them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from rich.table import Table
+from rich.text import Text
+
+from vsam.lab.intervals import Interval
+
+__all__ = [
+    "FEWEST_SEEDS",
+    "Decision",
+    "Rule",
+    "Verdict",
+    "about",
+    "all_of",
+    "decide",
+    "more",
+    "to_markdown",
+    "to_terminal",
+]
+
+Decision = Literal["supported", "not supported", "contradicted", "too few seeds/undecided", "not run"]
+Rule = Callable[[Interval], Decision]
+
+FEWEST_SEEDS = 3
+"""With fewer, nothing is decided, whatever the numbers are."""
+
+_SCALES = {
+    "tiny": "tiny: seconds, a test of the program",
+    "small": "small: a small network on few images, not the paper's setting",
+    "paper": "the paper's scale",
+}
+_COLOURS = {"supported": "green", "contradicted": "red", "not supported": "yellow"}
+_NOTE = (
+    "Intervals are 95 % over seeds (Student's t), paired by seed where seeds are shared; every group is judged apart, "
+    "and of twenty intervals one may miss. Numbers in the column 'paper' are the paper's, never ours."
+)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What runs say about a claim.
+
+    Args:
+        claim: in a sentence.
+        group: the model and data that it was judged on.
+        scale: at which it was run: tiny, small or paper; empty where it was not run.
+        paper: the paper's number, marked as the paper's.
+        effect: ours, with its interval over seeds; None where there is none.
+        unit: of the effect.
+        verdict: one of five words.
+        reason: why.
+    """
+
+    claim: str
+    group: str
+    scale: str
+    paper: str
+    effect: Interval | None
+    unit: str
+    verdict: Decision
+    reason: str
+
+    @property
+    def ours(self) -> str:
+        """The effect in words, or a dash."""
+        if self.effect is None:
+            return "–"
+        how = "paired seeds" if self.effect.is_paired else "seeds"
+        ends = f"{self.effect.low:+.2f} to {self.effect.high:+.2f}"
+        return f"{self.effect.mean:+.2f} ({ends}) {self.unit}, n = {self.effect.n} {how}"
+
+    @property
+    def where(self) -> str:
+        """The group and the scale, a small one called small."""
+        return f"{self.group}; {_SCALES.get(self.scale, self.scale)}" if self.scale else self.group
+
+    def to_dict(self) -> dict[str, Any]:
+        """The verdict in plain types."""
+        return asdict(self)
+
+
+def more(margin: float | None) -> Rule:
+    """The rule for "is larger": the whole interval decides, never the mean.
+
+    supported: it lies above 0. contradicted: it lies below 0. not supported: it holds 0 but ends below the margin, so
+    that an effect worth speaking of is excluded. Else undecided.
+
+    Args:
+        margin: the smallest effect worth speaking of, above 0; None where there is no measure for that.
+    """
+
+    def rule(found: Interval) -> Decision:
+        if found.low > 0:
+            return "supported"
+        if found.high < 0:
+            return "contradicted"
+        return "not supported" if margin is not None and found.high < margin else "too few seeds/undecided"
+
+    return rule
+
+
+def about(centre: float, margin: float | None) -> Rule:
+    """The rule for "is about": only an interval inside the margin is support; not to differ significantly is none.
+
+    supported: it lies within centre ± margin. contradicted: it lies below that. not supported: it lies above that, or
+    below the centre without lying within the margin. Else undecided.
+
+    Args:
+        centre: what is claimed.
+        margin: what still counts as about, above 0 and fixed beforehand; None where there is no measure for that, which
+            leaves nothing to support.
+    """
+
+    def rule(found: Interval) -> Decision:
+        if margin is not None:
+            if centre - margin < found.low and found.high < centre + margin:
+                return "supported"
+            if found.high <= centre - margin:
+                return "contradicted"
+            if found.low >= centre + margin:
+                return "not supported"
+        return "not supported" if found.high < centre else "too few seeds/undecided"
+
+    return rule
+
+
+def all_of(decisions: Sequence[Decision]) -> Decision:
+    """The rule for a claim of several parts: supported if all are, else as bad as the worst of them."""
+    order: tuple[Decision, ...] = ("contradicted", "not supported", "not run", "too few seeds/undecided", "supported")
+    return min(decisions, key=order.index)
+
+
+def decide(rule: Rule, found: Interval | None, scale: str) -> tuple[Decision, str]:
+    """Apply a rule, unless there is too little to apply it to; returns the decision and, if so, why.
+
+    Nothing is decided by fewer than three seeds, by numbers without any spread (of which an interval means nothing), or
+    by tiny runs.
+    """
+    if found is None:
+        return "too few seeds/undecided", "too few seeds for an interval"
+    if found.n < FEWEST_SEEDS:
+        return "too few seeds/undecided", f"{found.n} seeds are fewer than {FEWEST_SEEDS}"
+    if found.high - found.low <= 1e-9 * max(abs(found.mean), 1e-3):
+        return "too few seeds/undecided", "no spread over seeds, so the interval means nothing"
+    if scale == "tiny":
+        return "too few seeds/undecided", "tiny runs test the program, not the claim"
+    return rule(found), ""
+
+
+def to_terminal(verdicts: Sequence[Verdict]) -> Table:
+    """The table for a terminal; nothing in it is taken for markup."""
+    table = Table(
+        title="The paper's claims", title_justify="left", caption=_NOTE, caption_justify="left", show_lines=True
+    )
+    for heading in ("claim", "paper", "ours, 95 % interval", "verdict"):
+        table.add_column(heading)
+    for verdict in verdicts:
+        word = Text(verdict.verdict, style=_COLOURS.get(verdict.verdict, ""))
+        claim = Text(f"{verdict.claim}\n").append(verdict.where, style="dim")
+        reason = Text(f"\n{verdict.reason}" if verdict.reason else "", style="dim")
+        table.add_row(claim, Text(verdict.paper), Text(verdict.ours), word + reason)
+    return table
+
+
+def to_markdown(verdicts: Sequence[Verdict]) -> str:
+    """The table for a page."""
+    lines = [("claim", "run", "paper", "ours, 95 % interval", "verdict", "why"), ("---",) * 6]
+    lines += [
+        (verdict.claim, verdict.where, verdict.paper, verdict.ours, f"**{verdict.verdict}**", verdict.reason)
+        for verdict in verdicts
+    ]
+    return "".join(f"| {' | '.join(map(_escaped, line))} |\n" for line in lines) + f"\n{_NOTE}\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", " ")

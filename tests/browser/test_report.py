@@ -1,0 +1,172 @@
+"""The report in Chromium: quiet, drawn, with the runs' numbers, switchable, readable on a phone, harmless."""
+
+import json
+import re
+import statistics
+
+import pytest
+
+from lab.report.made import make_comparison, make_run
+from lab.report.shared import EVIL, rename
+from vsam.lab.report import write_report
+
+METHODS = ("sgd", "sam", "vsam")
+COLUMNS = ["method", "accuracy,\u00a0%", "best,\u00a0%", "second gradients", "AIS", "of SAM", "of SGD", "ideal of SAM"]
+PHONE = {"width": 390, "height": 844, "is_mobile": True, "has_touch": True, "device_scale_factor": 2}
+IMAGE = "<img src=x onerror=alert(3)>"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = make_comparison(tmp_path_factory.mktemp("runs"), METHODS, seeds=(0, 1, 2), epochs=12, steps_per_epoch=30)
+    make_run(folder / "sam/seed-3", "sam", 3, epochs=12, steps_per_epoch=30, finished=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def report(runs, tmp_path_factory):
+    return write_report([runs], tmp_path_factory.mktemp("report") / "report.html", figures=False).page
+
+
+@pytest.fixture(scope="module")
+def opened(open_page, report):
+    """The report with all its figures drawn; tests leave it as it was."""
+    page = open_page(report)
+    assert page.draw_all() == 1 + 4 + 6 + 1
+    return page
+
+
+@pytest.fixture(scope="module")
+def evil(open_page, tmp_path_factory):
+    """A report of runs whose names mean harm, on a phone."""
+    folder = tmp_path_factory.mktemp("evil")
+    rename(make_run(folder / "runs/a"), EVIL, recipe=EVIL)
+    rename(make_run(folder / "runs" / IMAGE, seed=1), IMAGE, recipe=EVIL)
+    page = open_page(write_report([folder / "runs"], folder / "report.html", title=EVIL, figures=False).page, **PHONE)
+    page.draw_all()
+    return page
+
+
+def shown(page, label):
+    """How many traces of a label are visible in all drawn figures."""
+    count = "(all, plot) => all + plot.data.filter((trace) => trace.meta === label && trace.visible !== false).length"
+    return page.evaluate(f"(label) => [...document.querySelectorAll('.js-plotly-plot')].reduce({count}, 0)", label)
+
+
+def strips(page):
+    return page.locator(".plot").last.locator(".ytick text").count()
+
+
+def assert_fits(page):
+    """Nothing is wider than the window, also with all details open, but for tables in their boxes."""
+    for details in page.locator("details").all():
+        details.evaluate("(element) => { element.open = true; }")
+    assert page.evaluate("[document.documentElement.scrollWidth, document.body.scrollWidth]") == [390, 390]
+    wider = page.locator(".scroll").evaluate_all("(boxes) => boxes.map((box) => box.scrollWidth > box.clientWidth)")
+    assert any(wider)
+
+
+def test_the_page_is_quiet_and_asks_for_nothing(opened, report):
+    assert opened.messages == []
+    assert opened.requests[0] == report.as_uri()
+    assert all(url.startswith(("data:", "blob:")) for url in opened.requests[1:])
+
+
+def test_every_figure_has_marks(opened):
+    marks = opened.page.locator(".plot").evaluate_all(
+        "(plots) => plots.map((plot) => plot.querySelectorAll('.js-line, .point, .hm image').length)"
+    )
+    assert len(marks) == 12
+    assert all(marks), marks
+    assert opened.page.locator(".plot").first.locator(".yerror").count() == len(METHODS)
+
+
+def test_the_tables_numbers_are_the_runs(opened, runs):
+    table = opened.page.locator("section table").last
+    assert table.locator("thead th").all_inner_texts() == COLUMNS
+    for row, method in zip(table.locator("tbody tr").all(), METHODS, strict=True):
+        found = [json.loads((runs / method / f"seed-{seed}/summary.json").read_text()) for seed in range(3)]
+        cells = [cell.strip() for cell in row.locator("th, td").all_inner_texts()]
+        accuracy, best = ([summary[name] for summary in found] for name in ("accuracy", "best"))
+        assert cells[0] == method
+        assert cells[1] == f"{statistics.fmean(accuracy):.2f} ± {statistics.stdev(accuracy):.2f}"
+        assert cells[2] == f"{statistics.fmean(best):.2f} ± {statistics.stdev(best):.2f}"
+        assert cells[3].startswith(f"{statistics.fmean(summary['samples'] for summary in found):g} ")
+        assert cells[4] == f"{statistics.fmean(summary['ais'] for summary in found):,.0f}"
+
+
+def test_one_switch_drives_all_figures(opened):
+    page = opened.page
+    before = {method: shown(page, method) for method in METHODS}
+    assert all(before.values())
+    page.get_by_role("checkbox", name="sam", exact=True).uncheck()
+    assert {method: shown(page, method) for method in METHODS} == before | {"sam": 0}
+    assert strips(page) == 3
+    page.get_by_role("button", name="none").click()
+    assert [shown(page, method) for method in METHODS] == [0, 0, 0]
+    page.get_by_role("button", name="all").click()
+    assert {method: shown(page, method) for method in METHODS} == before
+    assert strips(page) == 7
+    assert opened.messages == []
+
+
+def test_hovering_shows_names_and_numbers(opened):
+    plot = opened.page.locator(".plot").nth(1)
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    opened.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    plot.locator(".hoverlayer .legend").wait_for()
+    text = plot.locator(".hoverlayer").text_content()
+    assert all(re.search(rf"{method}.*\d", text) for method in METHODS)
+
+
+def test_a_phone_never_scrolls_sideways_and_switches_hold_for_what_is_drawn_later(open_page, report):
+    opened = open_page(report, **PHONE)
+    opened.page.get_by_role("checkbox", name="vsam", exact=True).uncheck()
+    opened.draw_all()
+    assert shown(opened.page, "vsam") == 0
+    assert shown(opened.page, "sam") > 0
+    assert_fits(opened.page)
+    assert opened.messages == []
+
+
+def test_names_are_shown_and_never_run(evil):
+    page = evil.page
+    assert evil.messages == []
+    assert page.title() == EVIL
+    assert page.locator("h1").inner_text() == EVIL
+    assert page.locator("img").count() == 0
+    assert page.locator("script").count() == 3
+    assert page.locator("main b, .plot a").count() == 0
+    texts = page.locator(".plot").first.locator(".textpoint").all_text_contents()
+    assert {text.replace("\u00a0", " ") for text in texts} == {EVIL, IMAGE}
+
+
+def test_long_names_fit_a_phone(evil):
+    assert_fits(evil.page)
+
+
+def test_printing_draws_what_was_never_scrolled_to_in_colours_for_paper(open_page, report):
+    opened = open_page(report, height=300, color_scheme="dark")
+    page = opened.page
+    paper = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(paper) != "rgb(255, 255, 255)"
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(paper) == "rgb(255, 255, 255)"
+    assert page.locator(".js-plotly-plot").count() == 12
+    assert page.evaluate("document.querySelector('.grid .js-plotly-plot').layout.font.color") == "#1d2126"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(paper) != "rgb(255, 255, 255)"
+    assert opened.messages == []
+
+
+def test_the_papers_numbers_are_marked(open_page, tmp_path):
+    make_comparison(tmp_path / "runs", ("sam", "vsam"), seeds=(0,), recipe="cifar10-resnet18", epochs=200)
+    opened = open_page(write_report([tmp_path / "runs"], tmp_path / "report.html", figures=False).page)
+    heads = opened.page.locator("section table thead tr").first.locator("th").all_inner_texts()
+    assert heads == ["method", "our runs", "the paper’s numbers, not ours"]
+    cells = opened.page.locator("section table tbody tr").last.locator("td").all_inner_texts()
+    assert cells[-4:] == ["96.64 ± 0.12", "23,579", "2,492", "1.40"]
+    assert opened.messages == []
+    opened.page.evaluate("fetch('https://example.com/').catch(() => 0)")
+    assert any("Content Security Policy" in message for message in opened.messages)

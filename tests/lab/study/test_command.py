@@ -1,0 +1,90 @@
+"""`vsam study` as a user types it."""
+
+import json
+
+import pytest
+
+from lab.command import assert_refused, vsam
+from vsam.lab.cli.study import fill_ray
+
+KEYS = {
+    *("data", "model", "method", "seeds", "steps", "accuracy", "accuracy_std", "best", "best_std"),
+    *("samples", "ais", "ais_ratio_to_sam", "speed_to_sgd", "ideal_ratio"),
+}
+
+
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("studied")
+    command = vsam("study", "gamma", "--scale", "tiny", "--out", "out", "--compare-paper", folder=folder)
+    assert command.code == 0, command.stderr
+    return folder, command
+
+
+def test_a_study_writes_numbers_tables_and_figures(studied):
+    folder, command = studied
+    content = json.loads((folder / "out/gamma.json").read_text())
+    assert (content["study"], content["scale"]) == ("gamma", "tiny")
+    assert [row["gamma"] for row in content["rows"]] == [None, 0.6, 0.7, 0.8, 0.9]
+    assert all(row.keys() >= KEYS for row in content["rows"])
+    for name in ("gamma.json", "gamma.md", "gamma.tex", "figures/gamma.svg", "figures/gamma.png"):
+        assert (folder / "out" / name).stat().st_size > 100
+        assert f"out/{name}" in command.stdout
+    assert "vsam gamma=0.6" in (folder / "out/gamma.md").read_text()
+    assert "Scale: tiny." in (folder / "out/gamma.md").read_text()
+
+
+def test_the_papers_claims_are_judged(studied):
+    folder, command = studied
+    assert "not run" in command.stdout
+    assert (folder / "out/claims.md").read_text().startswith("|")
+
+
+def test_a_second_call_trains_nothing(studied):
+    folder, _ = studied
+    before = {path: path.stat().st_mtime_ns for path in (folder / "out/runs").rglob("*") if path.is_file()}
+    again = vsam("study", "gamma", "--scale", "tiny", "--out", "out", folder=folder)
+    assert again.code == 0
+    assert "epoch" not in again.stderr
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_another_scale_does_not_overwrite(studied):
+    command = vsam("study", "gamma", "--scale", "paper", "--out", "out", folder=studied[0])
+    assert_refused(command, 2, "holds gamma at scale tiny, not paper")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (("study",), ("Name a study", "table1")),
+        (("study", "tabel1"), ("no study 'tabel1'", "table1")),
+        (("study", "table1", "--scale", "huge"), ("tiny, small, paper", "'huge'")),
+        (("study", "table1", "--seeds", "0"), ("at least 1, got 0",)),
+        (("study", "table1", "--scale", "tiny", "--only", "x"), ("no part 'x'", "fashion-mini-tiny")),
+        (("study", "--compare-paper", "--out", "nothing"), ("holds no study yet",)),
+        (("study", "table1", "--out", ""), ("--out must not be empty",)),
+    ],
+)
+def test_bad_input_is_refused(arguments, parts, tmp_path):
+    assert_refused(vsam(*arguments, folder=tmp_path), 2, *parts)
+
+
+def test_a_broken_result_is_named(tmp_path):
+    (tmp_path / "table1.json").write_text("{")
+    assert_refused(vsam("study", "--compare-paper", "--out", ".", folder=tmp_path), 2, "table1.json", "cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("given", "filled"),
+    [
+        ("study table1 --ray", "study table1 --ray local"),
+        ("study table1 --ray auto", "study table1 --ray auto"),
+        ("study --ray table1", "study --ray local table1"),
+        ("study --ray --scale tiny table1", "study --ray local --scale tiny table1"),
+        ("train", "train"),
+        ("", ""),
+    ],
+)
+def test_ray_needs_no_address(given, filled):
+    assert fill_ray(given.split()) == filled.split()

@@ -1,0 +1,61 @@
+"""Runs as Ray tasks: the same folders and the same numbers as in one process."""
+
+import pytest
+import torch
+
+from lab.runs import CPU, assert_same_run, quick_recipe
+from vsam.lab.compare import Silent, compare, run_path
+from vsam.lab.errors import UserError
+from vsam.lab.study.ray_tasks import ray_trainer
+
+pytest.importorskip("ray", reason="Ray is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+SMALL = ("data.train=32", "epochs=2")
+
+
+@pytest.fixture(scope="module")
+def train():
+    with ray_trainer("local") as trainer:
+        yield trainer
+
+
+def test_the_same_runs_as_in_one_process(train, tmp_path):
+    recipes = [quick_recipe(*SMALL, f"method={method}") for method in ("sgd", "vsam")]
+    compare(recipes, tmp_path / "here", None, CPU)
+    assert train(recipes, tmp_path / "there", None, CPU, Silent()) == []
+    for recipe in recipes:
+        assert_same_run(run_path(tmp_path / "there", recipe), run_path(tmp_path / "here", recipe))
+
+
+def test_a_task_that_fails_is_named_and_finished_ones_are_kept(train, tmp_path):
+    good, bad = quick_recipe(*SMALL, "method=sgd"), quick_recipe(*SMALL, "method=sam", "lr=1e30")
+    assert train([good], tmp_path, None, CPU, Silent()) == []
+    before = (run_path(tmp_path, good) / "summary.json").stat().st_mtime_ns
+    (failure,) = train([good, bad], tmp_path, None, CPU, Silent())
+    assert failure.startswith("sam, seed 0: The loss is nan")
+    assert (run_path(tmp_path, good) / "summary.json").stat().st_mtime_ns == before
+
+
+def test_other_settings_are_refused_before_anything_is_trained(train, tmp_path):
+    recipe = quick_recipe(*SMALL, "method=sgd")
+    assert train([recipe], tmp_path, None, CPU, Silent()) == []
+    with pytest.raises(UserError, match="other settings"):
+        train([recipe.model_copy(update={"lr": 0.5})], tmp_path, None, CPU, Silent())
+
+
+def test_workers_compute_with_as_many_threads_as_this_process(train, tmp_path):
+    recipe = quick_recipe(*SMALL, "method=sgd")
+    assert train([recipe], tmp_path, None, CPU, Silent()) == []
+    summary = (run_path(tmp_path, recipe) / "summary.json").read_text()
+    assert f'"threads": {torch.get_num_threads()}' in summary
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:many", "127.0.0.1:99999"])
+def test_a_cluster_that_does_not_answer_is_an_error(address):
+    with pytest.raises(UserError, match=f"Ray cannot be reached at '{address}'"):
+        ray_trainer(address).__enter__()

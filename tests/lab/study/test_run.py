@@ -1,0 +1,102 @@
+"""Running studies: kept cells, failures at the end, rows that say what the folders say."""
+
+import json
+import statistics
+
+import pytest
+
+from lab.runs import CPU, quick_recipe
+from vsam.lab.compare import run_path
+from vsam.lab.study.plan import Part, Study
+from vsam.lab.study.run import run_study
+
+SMALL = ("data.train=32", "epochs=1")
+
+
+def study(parts, varied=None, name="own"):
+    return Study(name, "ours", varied, lambda scale, seeds, runs: parts)
+
+
+def part(name, *changes):
+    recipes = [quick_recipe(*SMALL, *change).model_copy(update={"name": name}) for change in changes]
+    return Part(name, tuple(recipes))
+
+
+def run(plan, out, **options):
+    return run_study(plan, "tiny", 1, out, None, CPU, **options)
+
+
+def test_rows_say_what_the_folders_say(tmp_path):
+    parts = [
+        part("one", ("method=sam",), ("method=sam", "seed=1"), ("method=vsam", "vsam.alpha=0.3", "variant=alpha-0.3")),
+        part("two", ("method=sgd",)),
+    ]
+    outcome = run(study(parts, varied="alpha"), tmp_path)
+    content = outcome.to_dict()
+    assert (content["study"], content["scale"], content["failures"]) == ("own", "tiny", [])
+    sam, vsam, sgd = content["rows"]
+    assert [row["recipe"] for row in (sam, vsam, sgd)] == ["one", "one", "two"]
+    assert [(row["method"], row["alpha"]) for row in (sam, vsam, sgd)] == [("sam", None), ("vsam", 0.3), ("sgd", None)]
+    summaries = [json.loads((tmp_path / f"runs/one/sam/seed-{i}/summary.json").read_text()) for i in (0, 1)]
+    assert sam["seed_list"] == [0, 1]
+    assert sam["accuracies"] == [summary["accuracy"] for summary in summaries]
+    assert sam["samples_each"] == [summary["samples"] for summary in summaries]
+    assert sam["accuracy"] == pytest.approx(statistics.fmean(sam["accuracies"]))
+    assert sam["noise"] == 0.2
+    assert [row.label for row in outcome.table(outcome.parts[0])] == ["sam", "vsam alpha=0.3"]
+    json.dumps(content, allow_nan=False)
+
+
+def test_finished_cells_are_kept(tmp_path):
+    parts = [part("one", ("method=sgd",))]
+    run(study(parts), tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    again = run(study([*parts, part("two", ("method=sgd",))]), tmp_path)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert [found.name for found in again.parts] == ["one", "two"]
+
+
+def test_a_cell_that_fails_is_listed_and_stops_nothing(tmp_path):
+    parts = [part("one", ("method=sgd", "lr=1e30"), ("method=sam",)), part("two", ("method=sgd",))]
+    outcome = run(study(parts), tmp_path)
+    assert [[row.label for row in found.rows] for found in outcome.parts] == [["sam"], ["sgd"]]
+    (failure,) = outcome.failures
+    assert failure.startswith("one: sgd, seed 0: The loss is nan")
+
+
+def test_only_some_parts_are_trained_but_all_that_are_there_are_told(tmp_path):
+    parts = [part(name, ("method=sgd",)) for name in ("one", "two", "three")]
+    assert [found.name for found in run(study(parts), tmp_path, only=["two"]).parts] == ["two"]
+    assert [found.name for found in run(study(parts), tmp_path, only=["one"]).parts] == ["one", "two"]
+    assert not run_path(tmp_path / "runs", parts[2].recipes[0]).exists()
+
+
+def test_norms_are_in_the_rows_of_the_study_of_norms(tmp_path):
+    (row,) = run(study([part("one", ("method=sam",))], name="norms"), tmp_path).to_dict()["rows"]
+    assert len(row["psf_norms"][0]) == 2
+    assert all(norm > 0 for norm in row["psf_norms"][0])
+
+
+class Watcher:
+    def __init__(self):
+        self.cells, self.steps, self.epochs = None, [], []
+
+    def begin(self, cells):
+        assert self.cells is None
+        self.cells = cells
+
+    def advance(self, method, seed, step):
+        self.steps.append((method, seed, step))
+
+    def epoch(self, method, seed, metrics):
+        self.epochs.append((method, seed, metrics["epoch"]))
+
+
+def test_the_progress_knows_all_parts_from_the_beginning(tmp_path):
+    parts = [part("one", ("method=sgd",)), part("two", ("method=sgd",))]
+    run(study(parts[:1]), tmp_path)
+    watcher = Watcher()
+    run(study(parts), tmp_path, progress=watcher)
+    assert watcher.cells == [("one sgd", 0, 2, 2), ("two sgd", 0, 0, 2)]
+    assert watcher.steps == [("two sgd", 0, 1), ("two sgd", 0, 2)]
+    assert watcher.epochs == [("two sgd", 0, 0)]

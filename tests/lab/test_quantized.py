@@ -1,0 +1,41 @@
+"""`vsam quantized` on what is not a quantized run."""
+
+import io
+
+import pytest
+import torch
+
+from lab.command import assert_refused, vsam
+
+_buffer = io.BytesIO()
+torch.save({"weight": torch.zeros(3)}, _buffer)
+FOREIGN = _buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"recipe": None}, "it holds no recipe"),
+        ({"recipe": {}}, "name is missing"),
+        ({"recipe": {"epochs": 0}}, "epochs: "),
+        ({"model": None}, "it holds no model"),
+        ({"model": {}}, "other weights than those of its quantized resnet8"),
+        ({"step": "six"}, "it holds no step"),
+    ],
+    ids=str,
+)
+def test_a_damaged_checkpoint_is_refused(run, change, message):
+    path = run / "checkpoint.pt"
+    content = torch.load(path, weights_only=True)
+    content["recipe"]["quantize"] = {"checkpoint": "none"}
+    torch.save(content | change, path)
+    assert_refused(vsam("quantized", "run", folder=run.parent), 2, message)
+
+
+def test_the_advice_is_not_that_for_a_run_to_be_continued(run):
+    for content, message in ((b"junk", "is damaged"), (FOREIGN, "was not written by vsam")):
+        (run / "checkpoint.pt").write_bytes(content)
+        command = vsam("quantized", "run", folder=run.parent)
+        assert_refused(command, 2, f"run/checkpoint.pt {message}", "Train the run anew")
+        assert "--out" not in command.stderr
+        assert "delete" not in command.stderr
