@@ -17,8 +17,9 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lab,dev]'
 	@touch $@
 
-demo: $(STAMP)  ## Compare SGD, SAM and vSAM on real images: set-up, training, a table and a picture (minutes)
+demo: $(STAMP)  ## Compare SGD, SAM and vSAM on real images: set-up, training, a table and a report (minutes)
 	$(BIN)/vsam compare --seeds 1
+	$(BIN)/vsam report runs/fashion-mini --output runs/report.html
 
 test: $(STAMP) lint types  ## Set-up, then lint, types and all tests
 	$(BIN)/pytest -n 2

@@ -123,10 +123,12 @@ def test_the_gradient_flows_through_the_logits_only():
     train(model, mesa, range(2), mesa.update)
     inputs, labels = batch(2)
     inputs.requires_grad_()
-    logits = torch.randn(8, NUM_CLASSES, requires_grad=True)
+    logits, seen = torch.randn(8, NUM_CLASSES, requires_grad=True), []
+    mesa.teacher.register_forward_hook(lambda *_: seen.append(torch.is_grad_enabled()))
     mesa(logits, labels, inputs, 0).backward()
     assert logits.grad is not None
     assert inputs.grad is None
+    assert seen == [False]  # or the teacher's pass would keep its activations
 
 
 class Uncopyable:

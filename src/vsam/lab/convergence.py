@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from vsam.lab.descent import METHODS, SETTINGS, Schedule, averages
 from vsam.lab.files import make_folder, write_atomically
-from vsam.lab.report.style import styles_for
 from vsam.lab.smooth import SmoothProblem
 
 if TYPE_CHECKING:
@@ -120,12 +119,14 @@ def convergence_figure(rows: Sequence[Row]) -> "Figure":
     for axes in panels[:, 0]:
         axes.set_ylabel("(1/T) Σ ‖∇L + γ ∇L$^{PSF}$‖²")
     first = rows[0]
-    known = f"no weights whatever exceed {first['trivial_bound']:.0f}"
-    figure.suptitle(f"Lemma 2 over {first['seeds']} seeds (bars: one deviation); {known}", fontsize=10)
+    known = f"at any weights whatever it is at most {first['trivial_bound']:.0f}"
+    figure.suptitle(f"The average of Lemma 2, {first['seeds']} seeds (bars: one deviation); {known}", fontsize=10)
     return figure
 
 
 def _draw(axes: "Axes", schedule: Schedule, rows: Sequence[Row]) -> None:
+    from vsam.lab.report.style import styles_for  # the report takes as long
+
     for (method, style), mark in zip(styles_for(METHODS).items(), "os^", strict=True):
         own = [row for row in rows if row["method"] == method]
         horizons, values, bars = ([row[key] for row in own] for key in ("horizon", "average", "average_std"))

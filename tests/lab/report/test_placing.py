@@ -29,11 +29,11 @@ def test_names_of_near_points_do_not_overlap_and_stay_inside():
 
 
 def test_names_avoid_error_bars():
-    points = [(100.0, 100.0), (112.0, 108.0)]
-    alone = place(points[:1], [(0.0, 0.0)], [(30.0, 10.0)], FRAME)
-    beside = place(points, [(0.0, 0.0), (40.0, 40.0)], [(30.0, 10.0)] * 2, FRAME)
-    assert alone == [SIDES[0]]
-    assert beside[0] != SIDES[0]
+    points, sizes = [(100.0, 100.0), (160.0, 112.0)], [(30.0, 10.0)] * 2
+    without = place(points, [(0.0, 0.0)] * 2, sizes, FRAME)
+    beside = place(points, [(0.0, 0.0), (50.0, 0.0)], sizes, FRAME)
+    assert without[0] == SIDES[0]
+    assert beside[0] == SIDES[1]
 
 
 def test_a_name_gives_way_to_the_one_before():

@@ -9,7 +9,9 @@ __all__ = ["report"]
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that contain such at any depth.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUNS", help="Folders of runs, or folders that contain such at any depth.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
         "report.html"
     ),

@@ -72,5 +72,5 @@ def settings_text(settings: Mapping[str, Value]) -> str:
 
 
 def _line(text: str) -> str:
-    """On one line whatever the recipe's name holds: a line break would end the comment."""
-    return " ".join(text.split())
+    """On one line whatever a file's name holds: a line break would end the comment."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())

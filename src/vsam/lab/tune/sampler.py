@@ -60,7 +60,8 @@ class Sampler(BaseSampler):
         return self._space[param_name].at(self._bits(trial.number, param_name) / 2**32)
 
     def _estimator(self, trial: FrozenTrial) -> TPESampler:
-        return TPESampler(seed=self._bits(trial.number, ""), n_startup_trials=NUM_RANDOM)
+        seed = self._bits(trial.number, "")
+        return TPESampler(seed=seed, n_startup_trials=NUM_RANDOM, multivariate=True, constant_liar=True)
 
     def _bits(self, number: int, name: str) -> int:
         """32 random bits of its own for each trial and setting."""
