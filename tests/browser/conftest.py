@@ -28,7 +28,7 @@ def browser() -> Iterator[object]:
         _missing(f"no browser tests: there is no {', '.join(NAMES[:3])} (make browser)")
     with sync_playwright() as playwright:
         try:
-            started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+            started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=120_000)
         except Error as error:
             _missing(f"no browser tests: {program} does not start: {str(error).splitlines()[0]}")
         yield started

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -71,3 +72,9 @@ def check_time(name, images_per_second):
     assert "We have not measured it." in time
     hours, minutes = re.match(r"about (?:(\d+) h )?(\d+) min,", time).groups(default="0")
     assert 60 * int(hours) + int(minutes) == round(50_000 * recipe.epochs / images_per_second / 60)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_result_that_a_header_points_to_is_there(name):
+    for path in re.findall(r"benchmarks/results/[\w.-]+", recipe_header(name)):
+        assert (Path(__file__).parents[2] / path).exists()

@@ -1,5 +1,6 @@
 """Speeds: epochs of one turn are paired, the extremes are left out, and what was not timed together says so."""
 
+import itertools
 import json
 
 import pytest
@@ -8,8 +9,12 @@ from vsam.lab.errors import RunError
 from vsam.lab.speed import Cell, read_cell, relative_speed
 
 
-def cell(seconds, seed=0, ais=10.0, call="a"):
-    epochs = [{"seconds": second, "turn": call and f"{call}-{i}"} for i, second in enumerate(seconds)]
+def cell(seconds, seed=0, ais=10.0, call="a", samples=None):
+    counts = list(itertools.accumulate(samples or [0] * len(seconds)))
+    epochs = [
+        {"seconds": second, "turn": call and f"{call}-{i}", "step": 10 * (i + 1), "samples": counts[i]}
+        for i, second in enumerate(seconds)
+    ]
     return Cell("m", "m", seed, None, {"ais": ais}, epochs)
 
 
@@ -20,18 +25,25 @@ def test_noise_that_hits_both_cancels():
     assert speed.quartiles == pytest.approx((0.5, 0.5))
 
 
-def test_extreme_pairs_are_left_out():
+def test_disturbed_epochs_are_drawn_in():
     steady = [1.0] * 40
-    disturbed = [2.0] * 36 + [200.0] * 4
-    assert relative_speed([cell(disturbed)], [cell(steady)]).ratio == pytest.approx(0.5)
-    disturbed = [2.0] * 35 + [200.0] * 5
-    assert relative_speed([cell(disturbed)], [cell(steady)]).ratio < 0.2
+    assert relative_speed([cell([2.0] * 37 + [200.0] * 3)], [cell(steady)]).ratio == pytest.approx(0.5)
+    assert relative_speed([cell([2.0] * 37 + [0.01] * 3)], [cell(steady)]).ratio == pytest.approx(0.5)
+    assert relative_speed([cell([2.0] * 40)], [cell([1.0] * 37 + [90.0] * 3)]).ratio == pytest.approx(0.5)
+    assert relative_speed([cell([2.0] * 30 + [200.0] * 10)], [cell(steady)]).ratio < 0.1  # so much is no disturbance
 
 
 def test_the_ratio_is_one_of_times_and_not_a_mean_of_ratios():
     own = [1.0] * 10 + [2.0] * 10
-    kept = 8 * 1.0 + 8 * 2.0
-    assert relative_speed([cell(own)], [cell([1.0] * 20)]).ratio == pytest.approx(16 / kept)
+    assert relative_speed([cell(own)], [cell([1.0] * 20)]).ratio == pytest.approx(20 / 30)
+
+
+def test_epochs_with_more_second_gradients_are_no_disturbance():
+    run = cell([2.0] * 4 + [1.0] * 36, samples=[10] * 4 + [0] * 36)
+    speed = relative_speed([run], [cell([2.0] * 40, samples=[10] * 40)])
+    assert speed.ratio == pytest.approx(80 / 44)
+    disturbed = cell([2.0] * 4 + [1.0] * 33 + [50.0] * 3, samples=[10] * 4 + [0] * 36)
+    assert relative_speed([disturbed], [cell([2.0] * 40, samples=[10] * 40)]).ratio == pytest.approx(80 / 44)
 
 
 def test_only_epochs_of_one_seed_and_one_turn_are_paired():

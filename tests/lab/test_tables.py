@@ -66,9 +66,16 @@ def test_the_terminal_shows_the_spread_beside_the_speed():
     assert max(len(line) for line in text.splitlines()) <= 120
 
 
-def test_speeds_that_were_not_measured_together_are_marked():
-    assert "| ~1.00 | ~0.52 | 1.00 |" in to_markdown([make_row(quartiles=None)])
-    assert "~0.52 " in printed([make_row(quartiles=None)])
+def test_speeds_that_were_not_measured_together_are_marked_each_by_itself():
+    apart = make_row(quartiles=None, quartiles_to_sam=None)
+    assert "| ~1.00 | ~0.52 | 1.00 |" in to_markdown([apart])
+    assert "| 1.00 | ~0.52 | 1.00 |" in to_markdown([make_row(quartiles=None)])
+    assert "| ~1.00 | 0.52 | 1.00 |" in to_markdown([make_row(quartiles_to_sam=None)])
+    assert "~0.52 " in printed([apart])
+    assert r"$\sim$0.52" in to_latex([apart])
+    for written in (to_markdown, to_latex):
+        assert "not timed in turns" in written([apart])
+        assert "not timed in turns" not in written([make_row()])
 
 
 def test_half_a_sample_is_shown():

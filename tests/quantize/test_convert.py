@@ -140,6 +140,11 @@ def test_step_sizes_have_a_group_of_their_own(model, perturb_steps):
     assert weights.get("perturb", True)
 
 
+def test_groups_decay_a_little_and_perturb_the_steps_unless_told_otherwise(model):
+    weights, steps = parameter_groups(quantize(model))
+    assert (weights["weight_decay"], steps["weight_decay"], steps["perturb"]) == (1e-4, 0.0, True)
+
+
 def test_weight_decay_leaves_the_steps_alone(model):
     quantized = quantize(model)
     optimizer = torch.optim.SGD(parameter_groups(quantized, weight_decay=0.5), lr=0.1)

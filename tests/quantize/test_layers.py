@@ -71,6 +71,19 @@ def test_gradients_of_the_steps_are_scaled(shape):
     assert layer.activation_step.grad.item() == pytest.approx(activation_step.grad.item(), rel=1e-9)
 
 
+@pytest.mark.parametrize("shape", [(5, 2, 3, 3), (2, 3, 3)])
+def test_gradients_of_the_steps_of_a_convolution_are_scaled(shape):
+    """With the numbers of one image, also where an image comes without a batch."""
+    layer = QuantConv2d(2, 4, 2, bias=False).double()
+    inputs = torch.rand(shape, dtype=torch.float64)
+    layer(inputs).sum().backward()
+    step, activation_step = (s.detach().requires_grad_() for s in (layer.weight_step, layer.activation_step))
+    weight = lsq(layer.weight, step, -8, 7, 1 / math.sqrt(4 * 2 * 2 * 2 * 7))
+    F.conv2d(lsq(inputs, activation_step, 0, 15, 1 / math.sqrt(2 * 3 * 3 * 15)), weight).sum().backward()
+    assert layer.weight_step.grad.item() == pytest.approx(step.grad.item(), rel=1e-9)
+    assert layer.activation_step.grad.item() == pytest.approx(activation_step.grad.item(), rel=1e-9)
+
+
 def test_the_first_training_batch_and_no_other_sets_the_input_step():
     model = quantize(network())
     model(batch(1)[0])

@@ -40,6 +40,7 @@ class Row:
         ideal_ratio: 2/(1 + p), the speed against SAM if a pass were all that costs, for p = samples/steps.
         label: what the table calls the row: the method, and what was varied.
         quartiles: of the speed against SGD over epochs of the same turns; None where they were not timed together.
+        quartiles_to_sam: likewise against SAM.
     """
 
     data: str
@@ -58,10 +59,12 @@ class Row:
     ideal_ratio: float
     label: str
     quartiles: tuple[float, float] | None
+    quartiles_to_sam: tuple[float, float] | None
 
     def to_dict(self) -> dict[str, Any]:
         """The row in plain types, for programs."""
-        return {name: value for name, value in asdict(self).items() if name not in ("label", "quartiles")}
+        shown_only = ("label", "quartiles", "quartiles_to_sam")
+        return {name: value for name, value in asdict(self).items() if name not in shown_only}
 
 
 class Progress(Protocol):
@@ -193,6 +196,7 @@ def _row(label: str, cells: list[Cell], by_label: dict[str, list[Cell]]) -> Row:
         ideal_ratio=2 / (1 + statistics.fmean(samples) / first["steps"]),
         label=label,
         quartiles=to_sgd.quartiles if to_sgd else None,
+        quartiles_to_sam=to_sam.quartiles if to_sam else None,
     )
 
 

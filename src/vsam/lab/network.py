@@ -33,10 +33,10 @@ def build_model(recipe: Recipe, dataset: Dataset) -> nn.Module:
         try:
             content = load_checkpoint(Path(recipe.quantize.checkpoint), advice=_ADVICE)
             model.load_state_dict(content["model"])
-        except (RuntimeError, KeyError) as error:
+        except (RuntimeError, KeyError, TypeError, AttributeError) as error:
             raise UserError(
-                f"quantize.checkpoint must be the checkpoint.pt of a full-precision run of {recipe.model}, "
-                f"got {recipe.quantize.checkpoint!r}: {error}"
+                f"quantize.checkpoint must be the checkpoint.pt of a full-precision run of {recipe.model}, but the "
+                f"weights in {recipe.quantize.checkpoint!r} are not those of that network."
             ) from error
     return quantized_model(model, recipe)
 

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vsam.lab.errors import RunError
 from vsam.lab.folder import read_lines, read_summary
@@ -67,29 +67,56 @@ class Speed:
 def relative_speed(runs: Iterable[Cell], references: Iterable[Cell]) -> Speed:
     """The speed of runs against references.
 
-    Epochs of one seed that ran in the same turn are paired, the tenth of the pairs with the largest and the tenth with
-    the smallest ratio are left out, and the times of the rest are summed and divided. Runs that share fewer than 20
-    turns were not timed together: their mean AIS are divided, and there are no quartiles.
+    Epochs of one seed that ran in the same turn are paired, and their times summed and divided. A run's epoch that took
+    far longer or shorter for its gradient passes than the others, against its reference, was disturbed, and is counted
+    with the outermost ratio that is not: the tenths at either end are drawn in to the tenth and ninetieth percentile.
+    Runs that share fewer than 20 turns were not timed together: their mean AIS are divided, and there are no quartiles.
     """
     runs, references = list(runs), list(references)
-    pairs = sorted(_pairs(runs, references), key=lambda pair: pair[1] / pair[0])
+    pairs = _pairs(runs, references)
     if len(pairs) < _FEWEST_PAIRS:
         return Speed(_mean_ais(runs) / _mean_ais(references), None)
-    outer = len(pairs) // 10
-    kept = pairs[outer:-outer]
-    low, _, high = statistics.quantiles([reference / own for own, reference in pairs], n=4)
-    return Speed(sum(reference for _, reference in kept) / sum(own for own, _ in kept), (low, high))
+    tenths = statistics.quantiles([pair.disturbance for pair in pairs], n=10)
+    own = sum(pair.undisturbed_seconds(tenths[0], tenths[-1]) for pair in pairs)
+    low, _, high = statistics.quantiles([pair.reference.seconds / pair.own.seconds for pair in pairs], n=4)
+    return Speed(sum(pair.reference.seconds for pair in pairs) / own, (low, high))
 
 
-def _pairs(runs: Iterable[Cell], references: Iterable[Cell]) -> list[tuple[float, float]]:
-    """The seconds of a run's epoch and of the reference's epoch in the same turn."""
-    seconds = {(cell.seed, line["turn"]): line["seconds"] for cell in references for line in _timed(cell)}
-    keys = [((cell.seed, line["turn"]), line["seconds"]) for cell in runs for line in _timed(cell)]
-    return [(own, seconds[key]) for key, own in keys if key in seconds]
+class _Epoch(NamedTuple):
+    seconds: float
+    passes: float
 
 
-def _timed(cell: Cell) -> list[dict[str, Any]]:
-    return [line for line in cell.epochs if line.get("turn") is not None]
+class _Pair(NamedTuple):
+    own: _Epoch
+    reference: _Epoch
+
+    @property
+    def disturbance(self) -> float:
+        """The ratio of times beyond that of passes: an epoch with more second gradients is not disturbed."""
+        return (self.own.seconds / self.own.passes) / (self.reference.seconds / self.reference.passes)
+
+    def undisturbed_seconds(self, low: float, high: float) -> float:
+        """What the run's epoch would have taken with a disturbance between the two."""
+        return self.own.seconds * min(max(self.disturbance, low), high) / self.disturbance
+
+
+def _pairs(runs: Iterable[Cell], references: Iterable[Cell]) -> list[_Pair]:
+    """A run's epoch and the reference's epoch in the same turn."""
+    known = {key: epoch for cell in references for key, epoch in _timed(cell)}
+    return [_Pair(epoch, known[key]) for cell in runs for key, epoch in _timed(cell) if key in known]
+
+
+def _timed(cell: Cell) -> list[tuple[tuple[int, str], _Epoch]]:
+    """The epochs that ran in a turn, with the passes that a step of them took on average."""
+    epochs = []
+    steps = samples = 0
+    for line in cell.epochs:
+        if line.get("turn") is not None:
+            passes = 1 + (line["samples"] - samples) / (line["step"] - steps)
+            epochs.append(((cell.seed, line["turn"]), _Epoch(line["seconds"], passes)))
+        steps, samples = line["step"], line["samples"]
+    return epochs
 
 
 def _mean_ais(cells: Sequence[Cell]) -> float:

@@ -13,10 +13,11 @@ __all__ = ["SPEEDS", "WRITERS", "to_csv", "to_json", "to_latex", "to_markdown", 
 
 SPEEDS = (
     "AIS: images per second of training. Methods of a seed train in turns of one epoch, and speeds compare epochs of "
-    "the same turn without the extreme tenths; in brackets their quartiles. ~: fewer than 20 common turns, AIS "
+    "the same turn, disturbed ones drawn in; in brackets their quartiles. ~: fewer than 20 common turns, AIS "
     "divided. Accuracy: last epoch. Ideal: 2/(1 + samples/steps)."
 )
 
+_APART = "~: not timed in turns, AIS divided"
 _HEADINGS = ("method", "accuracy %", "best %", "2nd gradients", "AIS", "of SAM", "of SGD", "ideal of SAM")
 
 
@@ -59,15 +60,20 @@ def to_csv(rows: Sequence[Row]) -> str:
 def to_markdown(rows: Sequence[Row]) -> str:
     """A table for a README."""
     lines = [_HEADINGS, ("---", *("---:" for _ in _HEADINGS[1:])), *(_cells(row, "±") for row in rows)]
-    return f"{_title(rows)}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    note = f"\n{_APART}.\n" if "~" in table else ""
+    return f"{_title(rows)}\n\n{table}{note}"
 
 
 def to_latex(rows: Sequence[Row]) -> str:
     """A booktabs table for a paper."""
     lines = [_HEADINGS, *(_cells(row, r"$\pm$") for row in rows)]
-    first, *rest = [" & ".join(cell.replace("%", r"\%") for cell in line) + r" \\" for line in lines]
+    first, *rest = [
+        " & ".join(cell.replace("%", r"\%").replace("~", r"$\sim$") for cell in line) + r" \\" for line in lines
+    ]
     body = "\n".join([r"\toprule", first, r"\midrule", *rest, r"\bottomrule"])
-    return f"% {_title(rows)}\n\\begin{{tabular}}{{l{'r' * (len(_HEADINGS) - 1)}}}\n{body}\n\\end{{tabular}}\n"
+    note = f"% {_APART}\n" if "sim" in body else ""
+    return f"% {_title(rows)}\n{note}\\begin{{tabular}}{{l{'r' * (len(_HEADINGS) - 1)}}}\n{body}\n\\end{{tabular}}\n"
 
 
 WRITERS: dict[str, Callable[[Sequence[Row]], str]] = {
@@ -85,15 +91,14 @@ def _title(rows: Sequence[Row]) -> str:
 
 
 def _cells(row: Row, sign: str, *, quartiles: bool = False) -> tuple[str, ...]:
-    apart = "" if row.quartiles else "~"
     return (
         row.label,
         _with_deviation(row.accuracy, row.accuracy_std, row.seeds, sign),
         _with_deviation(row.best, row.best_std, row.seeds, sign),
         f"{row.samples:,.1f}".removesuffix(".0"),
         f"{row.ais:,.0f}",
-        _ratio(row.ais_ratio_to_sam, apart),
-        _ratio(row.speed_to_sgd, apart) + (_range(row.quartiles) if quartiles else ""),
+        _ratio(row.ais_ratio_to_sam, row.quartiles_to_sam),
+        _ratio(row.speed_to_sgd, row.quartiles) + (_range(row.quartiles) if quartiles else ""),
         f"{row.ideal_ratio:.2f}",
     )
 
@@ -102,8 +107,8 @@ def _with_deviation(mean: float, deviation: float, seeds: int, sign: str) -> str
     return f"{mean:.2f} {sign} {deviation:.2f}" if seeds > 1 else f"{mean:.2f}"
 
 
-def _ratio(value: float | None, apart: str) -> str:
-    return "–" if value is None else f"{apart}{value:.2f}"
+def _ratio(value: float | None, quartiles: tuple[float, float] | None) -> str:
+    return "–" if value is None else f"{'' if quartiles else '~'}{value:.2f}"
 
 
 def _range(quartiles: tuple[float, float] | None) -> str:

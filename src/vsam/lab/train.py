@@ -188,7 +188,7 @@ class Run:
             self.skips_in_a_row += 1
         elif record.sampled:
             self.skips_in_a_row = 0
-        if self.skips_in_a_row >= min(_MOST_SKIPS_IN_A_ROW, self.steps_per_epoch):
+        if self.skips_in_a_row >= _MOST_SKIPS_IN_A_ROW:
             self._stop_for_skips()
 
     def _stop_for_skips(self) -> NoReturn:

@@ -4,7 +4,7 @@ import sqlite3
 
 import optuna
 import pytest
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import InvalidRequestError, OperationalError
 
 from lab.tune.plans import Watched, open_search, results
 from vsam.lab.errors import RunError, UserError
@@ -61,6 +61,17 @@ def test_whatever_a_database_says_the_password_is_not_repeated(url, said):
     assert "same command again" in str(raised.value)
     assert raised.value.__cause__ is None
     assert raised.value.__suppress_context__
+
+
+def test_ctrl_c_is_not_taken_for_a_failure_of_the_storage():
+    def commit():
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise InvalidRequestError("Method 'close()' can't be called here")
+
+    with pytest.raises(KeyboardInterrupt), storage_errors(None):
+        commit()
 
 
 def test_a_database_that_cannot_be_opened_is_a_failure_of_the_run(tmp_path):

@@ -68,7 +68,7 @@ def _tensorboard(path: Path, step: int) -> Any:
 
     def write(metrics: dict[str, Any]) -> None:
         for name, value in metrics.items():
-            if name not in ("epoch", "step"):
+            if name not in ("epoch", "step", "turn"):
                 writer.add_scalar(name, value, metrics["step"])
         writer.flush()
 

@@ -1,5 +1,6 @@
 """`vsam tune`."""
 
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,6 +82,7 @@ def _quieten_optuna() -> None:
     except ModuleNotFoundError as error:
         raise UserError(f"vsam tune needs {error.name}: pip install 'vsam[lab,tune]'.") from error
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    logging.getLogger("sqlalchemy").setLevel(logging.CRITICAL)
 
 
 def _write(plan: "Plan", target: Path, trials: int, results: Sequence["Result"], num_validation: int) -> None:

@@ -1,1 +1,6 @@
 """Every table and figure of the paper as a study: planned, run, gathered and drawn."""
+
+from vsam.lab.study.plan import STUDIES
+from vsam.lab.study.run import run_study
+
+__all__ = ["STUDIES", "run_study"]

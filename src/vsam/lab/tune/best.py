@@ -36,10 +36,10 @@ def standing(plan: Plan, results: Sequence[Result], num_validation: int) -> str:
     """How good the best trial was, beside the recipe's own settings and the runner-up."""
     best, *others = best_first(results)
     runs = "one run" if plan.seeds == 1 else f"the mean of {plan.seeds} runs"
+    cost = "" if best.samples is None else f", with {best.samples:,.0f} second gradients in {best.steps:,} steps"
     text = (
         f"Best was trial {best.number} with {best.accuracy:.2f} % on {num_validation:,} held-out training images after "
-        f"the last epoch, {runs}, and {best.samples:,.0f} second gradients in {best.steps:,} steps: "
-        f"{settings_text(best.settings)}."
+        f"the last epoch, {runs}{cost}: {settings_text(best.settings)}."
     )
     own = next((result for result in results if result.number == 0 and plan.tries_own), None)
     if own is best:

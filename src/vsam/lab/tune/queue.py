@@ -129,9 +129,11 @@ class Queue:
         return {"place": self._place, "time": time.time()}
 
     def _is_abandoned(self, trial: FrozenTrial) -> bool:
-        sign = trial.user_attrs["sign"]
+        sign = trial.user_attrs.get("sign")
+        if sign is None:  # begun with Optuna's own tools
+            return False
         if sign["place"] != self._place:
-            return time.time() - float(sign["time"]) > _SILENCE
+            return bool(time.time() - sign["time"] > _SILENCE)
         try:
             with self._trial_lock(trial.number):
                 return True

@@ -69,7 +69,7 @@ def read_result(trial: FrozenTrial, plan: Plan) -> Result:
 
 def best_first(results: Sequence[Result]) -> list[Result]:
     """The completed trials; of equal accuracies the smaller loss is better, then the earlier trial."""
-    complete = [result for result in results if result.state == "complete"]
+    complete = [result for result in results if result.state == "complete" and result.accuracy is not None]
     return sorted(complete, key=lambda one: (-(one.accuracy or 0), math.inf if one.loss is None else one.loss))
 
 

@@ -71,11 +71,20 @@ def storage_errors(url: str | None) -> Iterator[None]:
     try:
         yield
     except (SQLAlchemyError, StorageInternalError) as error:
+        if _was_interrupted(error):
+            raise KeyboardInterrupt from None
         reason = str(error.__cause__ or error).splitlines()[0]
         raise RunError(
             f"The search's storage failed: {_hide(reason, url)}. Run the same command again when it is back: what was "
             "recorded is kept."
         ) from None
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C came while SQLAlchemy was at work, which then complains of its own unfinished business."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def _hide(text: str, url: str | None) -> str:
