@@ -5,7 +5,7 @@ import io
 import pytest
 import torch
 
-from lab.command import assert_refused, vsam
+from lab.command import QUICK, assert_refused, vsam
 
 _buffer = io.BytesIO()
 torch.save({"weight": torch.zeros(3)}, _buffer)
@@ -39,3 +39,11 @@ def test_the_advice_is_not_that_for_a_run_to_be_continued(run):
         assert_refused(command, 2, f"run/checkpoint.pt {message}", "Train the run anew")
         assert "--out" not in command.stderr
         assert "delete" not in command.stderr
+
+
+@pytest.mark.parametrize("weights", [3, {"a": torch.zeros(1)}, None], ids=str)
+def test_training_from_what_is_no_such_network_is_refused(tmp_path, weights):
+    torch.save({"format": "vsam-run", "version": 1, "model": weights}, tmp_path / "bad.pt")
+    settings = ("--set", "quantize.weight_bits=4", "--set", "quantize.checkpoint=bad.pt")
+    command = vsam("train", *QUICK, *settings, "--out", "run", folder=tmp_path)
+    assert_refused(command, 2, "full-precision run of resnet8", "'bad.pt' are not those of that network.")

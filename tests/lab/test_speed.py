@@ -33,7 +33,14 @@ def test_disturbed_epochs_are_drawn_in():
     assert relative_speed([cell([2.0] * 30 + [200.0] * 10)], [cell(steady)]).ratio < 0.1  # so much is no disturbance
 
 
-def test_the_ratio_is_one_of_times_and_not_a_mean_of_ratios():
+def test_a_turn_on_a_slow_machine_weighs_no_more():
+    slow = [10.0 if i < 10 else 1.0 for i in range(30)]
+    own = [1.0 * x if i < 10 else 2.0 * x for i, x in enumerate(slow)]
+    speed = relative_speed([cell(own, samples=[0] * 10 + [10] * 20)], [cell(slow)])
+    assert speed.ratio == pytest.approx(30 / 50)
+
+
+def test_costs_are_averaged_and_not_speeds():
     own = [1.0] * 10 + [2.0] * 10
     assert relative_speed([cell(own)], [cell([1.0] * 20)]).ratio == pytest.approx(20 / 30)
 

@@ -67,9 +67,10 @@ class Speed:
 def relative_speed(runs: Iterable[Cell], references: Iterable[Cell]) -> Speed:
     """The speed of runs against references.
 
-    Epochs of one seed that ran in the same turn are paired, and their times summed and divided. A run's epoch that took
-    far longer or shorter for its gradient passes than the others, against its reference, was disturbed, and is counted
-    with the outermost ratio that is not: the tenths at either end are drawn in to the tenth and ninetieth percentile.
+    Epochs of one seed that ran in the same turn are paired, and the mean of their cost ratios is taken, so that a turn
+    in which the machine was slow weighs no more than others. A run's epoch that took far longer or shorter for its
+    gradient passes than the others, against its reference, was disturbed, and is counted with the outermost ratio that
+    is not: the tenths at either end are drawn in to the tenth and ninetieth percentile.
     Runs that share fewer than 20 turns were not timed together: their mean AIS are divided, and there are no quartiles.
     """
     runs, references = list(runs), list(references)
@@ -77,9 +78,9 @@ def relative_speed(runs: Iterable[Cell], references: Iterable[Cell]) -> Speed:
     if len(pairs) < _FEWEST_PAIRS:
         return Speed(_mean_ais(runs) / _mean_ais(references), None)
     tenths = statistics.quantiles([pair.disturbance for pair in pairs], n=10)
-    own = sum(pair.undisturbed_seconds(tenths[0], tenths[-1]) for pair in pairs)
+    cost = statistics.fmean(pair.cost(tenths[0], tenths[-1]) for pair in pairs)
     low, _, high = statistics.quantiles([pair.reference.seconds / pair.own.seconds for pair in pairs], n=4)
-    return Speed(sum(pair.reference.seconds for pair in pairs) / own, (low, high))
+    return Speed(1 / cost, (low, high))
 
 
 class _Epoch(NamedTuple):
@@ -96,9 +97,9 @@ class _Pair(NamedTuple):
         """The ratio of times beyond that of passes: an epoch with more second gradients is not disturbed."""
         return (self.own.seconds / self.own.passes) / (self.reference.seconds / self.reference.passes)
 
-    def undisturbed_seconds(self, low: float, high: float) -> float:
-        """What the run's epoch would have taken with a disturbance between the two."""
-        return self.own.seconds * min(max(self.disturbance, low), high) / self.disturbance
+    def cost(self, low: float, high: float) -> float:
+        """The ratio of times, had the disturbance been between the two."""
+        return min(max(self.disturbance, low), high) * self.own.passes / self.reference.passes
 
 
 def _pairs(runs: Iterable[Cell], references: Iterable[Cell]) -> list[_Pair]:
