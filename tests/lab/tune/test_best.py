@@ -126,7 +126,7 @@ def test_the_picture_shows_each_kind_of_trial():
     whole = draw(quick_plan())
     assert imread(io.BytesIO(whole)).std() > 0.05
     assert draw(quick_plan()) == whole, "a finished search must not change it"
-    for missing in (2, 3, 4):
+    for missing in (2, 4):
         assert draw(quick_plan(), [result for result in RESULTS if result.number != missing]) != whole
 
 

@@ -1,6 +1,8 @@
 """A search in one process: all trials, none on test images, and as if never interrupted."""
 
 import json
+import os
+import signal
 import time
 
 import pytest
@@ -108,6 +110,33 @@ def test_interrupted_at_every_moment_it_tries_and_finds_the_same(searched, tmp_p
     open_search(tmp_path / "search", TRIALS).run(Watched())
     ours, theirs = (results(open_search(path, TRIALS)) for path in (tmp_path / "search", folder))
     assert [outcome(result) for result in ours] == [outcome(result) for result in theirs]
+
+
+def test_ctrl_c_waits_for_a_moment_when_nothing_is_half_done(tmp_path):
+    search = open_search(tmp_path, 1)
+
+    def press(event):
+        if event == ("epoch", 0, 1):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    watched = Watched(press)
+    with pytest.raises(KeyboardInterrupt):
+        search.run(watched)
+    assert watched.events[-2:] == [("epoch", 0, 1), ("step", 3)]
+    assert results(search)[0].state == "waiting"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_ctrl_c_does_not_wait(tmp_path):
+    def press(event):
+        if event[0] == "epoch":
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    watched = Watched(press)
+    with pytest.raises(KeyboardInterrupt):
+        open_search(tmp_path, 1).run(watched)
+    assert watched.events[-1] == ("epoch", 0, 1)
 
 
 def test_the_deadline_ends_it_after_an_epoch_and_it_goes_on_there(tmp_path):

@@ -15,6 +15,7 @@ from optuna.trial import TrialState
 from vsam.lab.data import Dataset
 from vsam.lab.environment import describe_environment
 from vsam.lab.errors import RunError
+from vsam.lab.tune.interrupt import deferred_interrupt
 from vsam.lab.tune.plan import Plan
 from vsam.lab.tune.queue import Queue
 from vsam.lab.tune.results import Result, read_result
@@ -80,6 +81,7 @@ class Search:
     ) -> None:
         self.plan, self.dataset, self.device = plan, dataset, device
         self._url, self._deadline = storage, deadline
+        self._check_interrupt: Callable[[], None] = lambda: None
         with storage_errors(storage):
             self._queue = Queue(plan, folder, trials, storage, make_pruner(plan.recipe.epochs))
 
@@ -96,7 +98,7 @@ class Search:
         recipe, queue = self.plan.recipe, self._queue
         steps_per_epoch = -(-len(self.dataset.train_images) // recipe.batch)
         num_trained = 0
-        with storage_errors(self._url):
+        with deferred_interrupt() as self._check_interrupt, storage_errors(self._url):
             watcher.begin(queue.num_done, queue.num_trials, self.plan.seeds * recipe.epochs * steps_per_epoch)
             while not self._is_late():
                 with queue.claim() as trial:
@@ -107,6 +109,7 @@ class Search:
                 result = read_result(queue.trial(trial.number), self.plan)
                 if result.is_over:
                     watcher.end(result, queue.num_done)
+                self._check_interrupt()
             self._clear_away()
         return num_trained
 
@@ -151,6 +154,7 @@ class Search:
         def tell(step: int) -> None:
             nonlocal last_sign
             watcher.advance(step)
+            self._check_interrupt()
             if time.monotonic() - last_sign > _SECONDS_BETWEEN_SIGNS:
                 self._queue.give_sign(trial)
                 last_sign = time.monotonic()
