@@ -77,12 +77,12 @@ def test_a_finished_search_says_so_and_changes_nothing(searched):
 
 
 def test_killed_before_touching_a_file(searched, tmp_path):
-    for count in (2, 9, 31, 80, 150):
+    for count in (3, 30, 75):
         command = vsam(*ARGUMENTS, folder=tmp_path, die_before=count)
         if command.code == 0:
             break
         assert command.code == -9, command.stderr
-    assert count > 9
+    assert count > 3
     assert vsam(*ARGUMENTS, folder=tmp_path).code == 0
     assert trials(tmp_path) == trials(searched[0])
     assert not list(tmp_path.rglob("checkpoint.pt"))
@@ -90,7 +90,7 @@ def test_killed_before_touching_a_file(searched, tmp_path):
 
 def test_killed_at_random_moments(searched, tmp_path):
     draw = random.Random(0)
-    for _ in range(4):
+    for _ in range(3):
         command = Command(ARGUMENTS, tmp_path).start()
         deadline = time.monotonic() + 30
         while command.is_running and "epoch" not in command.stderr and time.monotonic() < deadline:
@@ -147,10 +147,9 @@ def test_the_storage_can_come_from_the_environment(tmp_path):
 
 def test_all_failed(tmp_path):
     arguments = ("tune", *QUICK, "--trials", "2", "--out", "search", "--search", "lr=1e28:1e30")
-    for _ in range(2):
-        command = vsam(*arguments, folder=tmp_path)
-        assert_refused(command, 1, "No trial of 2 was completed", "trial 0: ", "trial 1: ")
-        assert "2 trials: 2 failed." in command.stdout
+    command = vsam(*arguments, folder=tmp_path)
+    assert_refused(command, 1, "No trial of 2 was completed", "trial 0: ", "trial 1: ")
+    assert "2 trials: 2 failed." in command.stdout
     assert [trial["state"] for trial in trials(tmp_path)] == ["failed", "failed"]
     assert not (tmp_path / "search" / "best.toml").exists()
 
