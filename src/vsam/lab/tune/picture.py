@@ -29,11 +29,10 @@ def accuracy_against_settings(plan: Plan, results: Sequence[Result], num_validat
     for row in range(rows):
         grid[row * columns].set_ylabel("accuracy on held-out training images, %")
     handles, labels = grid[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=6, fontsize=8, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=2 * columns, fontsize=8, frameon=False)
     recipe = plan.recipe
-    figure.suptitle(
-        f"{recipe.method}, {recipe.model} on {recipe.data.name} ({recipe.name})\n{count_states(results)}", fontsize=10
-    )
+    title = f"{recipe.method} in {recipe.name}: {recipe.model} on {recipe.data.name}"
+    figure.suptitle(f"{title}\n{count_states(results)}", fontsize=10, parse_math=False)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()
