@@ -9,7 +9,7 @@ from PIL import Image
 from lab.report.made import accuracy_at, make_comparison, make_run
 from lab.report.shared import EVIL, read_groups, rename
 from lab.runs import make_row
-from vsam.lab.paper import Published
+from vsam.lab.paper.numbers import Published
 from vsam.lab.report.figures import accuracy_against_speed, learning_curves, norms, sample_strips, save_figure
 
 SVG = "{http://www.w3.org/2000/svg}"

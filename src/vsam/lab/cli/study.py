@@ -110,7 +110,7 @@ def _show(outcome: Outcome, out: Path, paths: Sequence[Path]) -> None:
 
 
 def _convergence(scale: Scale, out: Path) -> None:
-    from vsam.lab.convergence import convergence_figure, reading, run_convergence
+    from vsam.lab.convergence.average import convergence_figure, reading, run_convergence
     from vsam.lab.report.figures import save_figure
 
     with resumable(), make_progress() as progress:
@@ -130,8 +130,8 @@ def _convergence(scale: Scale, out: Path) -> None:
 
 
 def _compare(out: Path) -> None:
-    from vsam.lab.claims import judge, to_markdown
-    from vsam.lab.claims import to_terminal as claims_to_terminal
+    from vsam.lab.paper.claims import judge, to_markdown
+    from vsam.lab.paper.claims import to_terminal as claims_to_terminal
 
     studies = read_studies(out)
     if not studies:

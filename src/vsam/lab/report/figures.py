@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 
 from vsam.lab.compare import Row
-from vsam.lab.paper import Published
+from vsam.lab.paper.numbers import Published
 from vsam.lab.report.downsample import width_for
 from vsam.lab.report.drawing import MARKERS, Styles, add_legend, draw_metric, paper_look, save_figure, whole_numbers
 from vsam.lab.report.groups import Group, labels_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from vsam.lab import tables
 from vsam.lab.compare import Row
-from vsam.lab.paper import Published
+from vsam.lab.paper.numbers import Published
 
 __all__ = ["to_latex", "to_markdown"]
 

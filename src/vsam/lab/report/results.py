@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from vsam.lab.compare import Row
-from vsam.lab.paper import Published, reference
+from vsam.lab.paper.numbers import Published, reference
 from vsam.lab.report.groups import Group
 from vsam.lab.report.markup import table, text
 from vsam.lab.report.style import Style

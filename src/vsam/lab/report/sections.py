@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from vsam.lab.paper import Published
+from vsam.lab.paper.numbers import Published
 from vsam.lab.report.charts import Chart, epoch_charts, sample_chart, step_charts
 from vsam.lab.report.groups import Group
 from vsam.lab.report.markup import definitions, element, table, text

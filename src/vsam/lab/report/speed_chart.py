@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vsam.lab.paper import Published
+from vsam.lab.paper.numbers import Published
 from vsam.lab.report.charts import Chart, Styles, make_layout, plain_text, short
 from vsam.lab.report.groups import Group
 from vsam.lab.report.placing import place

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from vsam.lab.convergence import SCHEDULES, convergence_figure, reading, run_convergence, slope
-from vsam.lab.descent import METHODS
+from vsam.lab.convergence.average import SCHEDULES, convergence_figure, reading, run_convergence, slope
+from vsam.lab.convergence.descent import METHODS
 from vsam.lab.errors import UserError
 
 

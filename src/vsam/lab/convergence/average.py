@@ -33,9 +33,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from vsam.lab.descent import METHODS, SETTINGS, Schedule, averages
+from vsam.lab.convergence.descent import METHODS, SETTINGS, Schedule, averages
+from vsam.lab.convergence.smooth import SmoothProblem
 from vsam.lab.files import make_folder, write_atomically
-from vsam.lab.smooth import SmoothProblem
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

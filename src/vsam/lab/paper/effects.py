@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from vsam.lab import paper
+from vsam.lab.paper import numbers
 
 __all__ = ["Pair", "gap", "gap_at_like_cost", "psf_growth", "quantized", "reuse", "rise_with_alpha", "speed"]
 
@@ -24,7 +24,7 @@ def gap(ours: str, theirs: str) -> Callable[[Pair | None], str]:
     """
 
     def words(pair: Pair | None) -> str:
-        tables = [paper.table1(*pair) for pair in _pairs(pair)]
+        tables = [numbers.table1(*pair) for pair in _pairs(pair)]
         return _span([table[ours].accuracy - table[theirs].accuracy for table in tables], "points")
 
     return words
@@ -32,14 +32,14 @@ def gap(ours: str, theirs: str) -> Callable[[Pair | None], str]:
 
 def speed(pair: Pair | None) -> str:
     """How much faster vSAM is than SAM in Table 1."""
-    ratios = [paper.table1(*pair)["vsam"].of_sam for pair in _pairs(pair)]
+    ratios = [numbers.table1(*pair)["vsam"].of_sam for pair in _pairs(pair)]
     return _span([ratio - 100 for ratio in ratios if ratio is not None], "% faster", digits=0)
 
 
 def gap_at_like_cost(pair: Pair | None) -> str:
     """SAM-5 against the vSAM of the study of α whose number of samples is nearest."""
-    theirs = paper.table1(*_STUDIED)["sam-5"]
-    rows = {value: row for value, row in paper.alpha().items() if isinstance(value, float)}
+    theirs = numbers.table1(*_STUDIED)["sam-5"]
+    rows = {value: row for value, row in numbers.alpha().items() if isinstance(value, float)}
     value, ours = min(rows.items(), key=lambda item: abs((item[1].samples or 0) - (theirs.samples or 0)))
     gain = ours.accuracy - theirs.accuracy
     return f"{gain:+.2f} points with {ours.samples:,} samples (α = {value:g}) against {theirs.samples:,}, one pair"
@@ -47,7 +47,7 @@ def gap_at_like_cost(pair: Pair | None) -> str:
 
 def rise_with_alpha(pair: Pair | None) -> str:
     """The slope of the sampled share of steps over log₂ α in the study of α."""
-    rows = {value: row.samples for value, row in paper.alpha().items() if isinstance(value, float) and row.samples}
+    rows = {value: row.samples for value, row in numbers.alpha().items() if isinstance(value, float) and row.samples}
     doublings = [math.log2(value) for value in rows]
     slope = statistics.linear_regression(doublings, [100 * samples / _STEPS for samples in rows.values()]).slope
     rises = sum(low < high for low, high in pairwise(rows.values()))
@@ -56,7 +56,7 @@ def rise_with_alpha(pair: Pair | None) -> str:
 
 def reuse(pair: Pair | None) -> str:
     """vSAM against vSAM-A in the ablation."""
-    tables = [paper.ablation(data) for model, data in _pairs(pair) if model == "resnet18"]
+    tables = [numbers.ablation(data) for model, data in _pairs(pair) if model == "resnet18"]
     if not tables:
         return "no number for this pair"
     return _span([table["vsam"].accuracy - table["vsam-a"].accuracy for table in tables], "points")
@@ -69,7 +69,7 @@ def psf_growth(pair: Pair | None) -> str:
 
 def quantized(pair: Pair | None) -> str:
     """vSAM against SGD, and SAM against vSAM, with 4-bit weights and activations."""
-    tables = [paper.lsq(model) for model in ("resnet18", "mobilenet")]
+    tables = [numbers.lsq(model) for model in ("resnet18", "mobilenet")]
     above = _span(
         [table["vsam"].accuracy - table["sgd"].accuracy for table in tables], "points above SGD", counted=False
     )
@@ -79,7 +79,7 @@ def quantized(pair: Pair | None) -> str:
 
 def _pairs(pair: Pair | None) -> Sequence[Pair]:
     """The pair, if it is one of Table 1's; else all six."""
-    return [pair] if pair in paper.PAIRS else paper.PAIRS
+    return [pair] if pair in numbers.PAIRS else numbers.PAIRS
 
 
 def _span(values: Sequence[float], unit: str, *, digits: int = 2, counted: bool = True) -> str:

@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from vsam.lab.intervals import difference, mean_interval, t_quantile
+from vsam.lab.paper.intervals import difference, mean_interval, t_quantile
 
 # Two-sided, from the usual printed tables.
 TABLE = [

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from vsam.lab.smooth import SmoothProblem
+from vsam.lab.convergence.smooth import SmoothProblem
 
 
 @pytest.fixture(scope="module")

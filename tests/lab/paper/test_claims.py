@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from vsam.lab.claims import judge
 from vsam.lab.errors import UserError
+from vsam.lab.paper.claims import judge
 
 UNDECIDED = "too few seeds/undecided"
 STEPS = 1000

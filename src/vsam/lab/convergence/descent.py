@@ -8,7 +8,7 @@ import torch
 from torch.optim import Optimizer
 
 import vsam
-from vsam.lab.smooth import SmoothProblem
+from vsam.lab.convergence.smooth import SmoothProblem
 
 __all__ = ["METHODS", "SETTINGS", "Schedule", "averages"]
 

@@ -196,4 +196,4 @@ def _shipped(model: str, data: str) -> Recipe:
 
 @cache
 def _paper() -> dict[str, Any]:
-    return tomllib.loads((resources.files("vsam.lab") / "paper.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((resources.files("vsam.lab.paper") / "paper.toml").read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
-from vsam.lab.intervals import Interval
+from vsam.lab.paper.intervals import Interval
 
 __all__ = [
     "FEWEST_SEEDS",

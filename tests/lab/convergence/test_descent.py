@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from vsam.lab import descent
-from vsam.lab.descent import METHODS, SETTINGS, Schedule, averages
-from vsam.lab.smooth import SmoothProblem
+from vsam.lab.convergence import descent
+from vsam.lab.convergence.descent import METHODS, SETTINGS, Schedule, averages
+from vsam.lab.convergence.smooth import SmoothProblem
 
 LEMMA = Schedule("lemma", "", 100.0, 1.0, 0.0)
 ROOTS = Schedule("root", "", 50.0, 0.5, 0.5)

@@ -7,10 +7,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from vsam.lab.evidence import Group, NotRun, StudyRow, collect, samples_share, seed_values
-from vsam.lab.intervals import Interval, difference, mean_interval
-from vsam.lab.paper_effects import Pair, gap, gap_at_like_cost, psf_growth, quantized, reuse, rise_with_alpha, speed
-from vsam.lab.verdicts import FEWEST_SEEDS, Decision, Verdict, about, all_of, decide, more, to_markdown, to_terminal
+from vsam.lab.paper.effects import Pair, gap, gap_at_like_cost, psf_growth, quantized, reuse, rise_with_alpha, speed
+from vsam.lab.paper.evidence import Group, NotRun, StudyRow, collect, samples_share, seed_values
+from vsam.lab.paper.intervals import Interval, difference, mean_interval
+from vsam.lab.paper.verdicts import (
+    FEWEST_SEEDS,
+    Decision,
+    Verdict,
+    about,
+    all_of,
+    decide,
+    more,
+    to_markdown,
+    to_terminal,
+)
 
 __all__ = ["Verdict", "judge", "to_markdown", "to_terminal"]
 

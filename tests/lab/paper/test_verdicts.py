@@ -6,8 +6,8 @@ import json
 import pytest
 from rich.console import Console
 
-from vsam.lab.intervals import Interval
-from vsam.lab.verdicts import Verdict, about, all_of, decide, more, to_markdown, to_terminal
+from vsam.lab.paper.intervals import Interval
+from vsam.lab.paper.verdicts import Verdict, about, all_of, decide, more, to_markdown, to_terminal
 
 UNDECIDED = "too few seeds/undecided"
 
