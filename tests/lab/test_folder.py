@@ -2,11 +2,14 @@
 
 import itertools
 import time
+import tomllib
+from contextlib import closing
 
+import tomli_w
 import torch
 
 from lab.command import QUICK, Command, assert_refused, vsam
-from lab.runs import assert_same_run, lines, quick_recipe
+from lab.runs import assert_same_run, lines, open_run, quick_recipe
 
 LONG = ("train", *QUICK, "--set", "epochs=1000", "--out", "run")
 
@@ -49,6 +52,19 @@ def test_other_settings_are_refused_by_name(run):
     assert_refused(command, 2, str(run), "data.test 50 instead of 40, seed 0 instead of 3")
     assert_refused(command, 2, f"vsam.alpha {old} instead of 0.9")
     assert state(run) == before
+
+
+def test_a_run_that_is_older_than_a_setting_goes_on(tmp_path):
+    with closing(open_run(tmp_path / "run", "epochs=2")) as run:
+        run.train_epoch()
+    config, checkpoint = (tmp_path / "run" / name for name in ("config.toml", "checkpoint.pt"))
+    settings, content = tomllib.loads(config.read_text()), torch.load(checkpoint, weights_only=True)
+    for older in (settings, content["recipe"]):
+        del older["bf16"], older["vsam"]["slices"]
+    config.write_text(tomli_w.dumps(settings))
+    torch.save(content, checkpoint)
+    with closing(open_run(tmp_path / "run", "epochs=2")) as run:
+        assert run.step > 0
 
 
 def test_a_key_that_the_folder_does_not_have_is_named(run):

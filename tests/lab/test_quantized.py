@@ -1,4 +1,4 @@
-"""`vsam quantized` on what is not a quantized run."""
+"""Quantized runs: what is not one is refused, and layers with negative inputs can be named."""
 
 import io
 
@@ -6,6 +6,11 @@ import pytest
 import torch
 
 from lab.command import QUICK, assert_refused, vsam
+from lab.runs import quick_recipe
+from vsam.lab import models
+from vsam.lab.errors import UserError
+from vsam.lab.network import quantized_model
+from vsam.quantize import QuantConv2d
 
 _buffer = io.BytesIO()
 torch.save({"weight": torch.zeros(3)}, _buffer)
@@ -47,3 +52,17 @@ def test_training_from_what_is_no_such_network_is_refused(tmp_path, weights):
     settings = ("--set", "quantize.weight_bits=4", "--set", "quantize.checkpoint=bad.pt")
     command = vsam("train", *QUICK, *settings, "--out", "run", folder=tmp_path)
     assert_refused(command, 2, "full-precision run of resnet8", "'bad.pt' are not those of that network.")
+
+
+def signed_convolutions(*patterns):
+    recipe = quick_recipe("quantize.checkpoint=none", f"quantize.signed_inputs={list(patterns)}")
+    model = quantized_model(models.build("resnet8"), recipe)
+    layers = [layer for layer in model.modules() if isinstance(layer, QuantConv2d)]
+    return [layer.signed_input for layer in layers]
+
+
+def test_layers_with_negative_inputs_are_named_by_the_recipe():
+    assert sum(signed_convolutions()) == 1  # the first layer, which sees the images
+    assert all(signed_convolutions("*"))
+    with pytest.raises(UserError, match=r"^quantize\.signed_inputs names \['branch'\], but the layers are"):
+        signed_convolutions("branch")

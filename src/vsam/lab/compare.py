@@ -114,6 +114,8 @@ def compare(
     shown = progress or Silent()
     for recipe in recipes:
         check_settings(run_path(out, recipe), recipe)
+    if all(read_summary(run_path(out, recipe)) for recipe in recipes):  # then no data are needed
+        return [read_cell(run_path(out, recipe)) for recipe in recipes], []
     dataset = load_data(recipes[0], data_dir, device)
     total = recipes[0].epochs * -(-len(dataset.train_images) // recipes[0].batch)
     shown.begin([(r.label, r.seed, steps_done(run_path(out, r), total), total) for r in recipes])

@@ -9,7 +9,7 @@ from filelock import FileLock, Timeout
 
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
-from vsam.lab.recipe import Recipe
+from vsam.lab.recipe import Recipe, completed
 
 __all__ = ["RunFolder", "check_settings", "read_lines", "read_summary"]
 
@@ -103,10 +103,10 @@ def check_settings(path: Path, recipe: Recipe) -> None:
             raise UserError(f"{path} holds a run without its config.toml. Choose another folder with --out.")
         return
     try:
-        begun = tomllib.loads(config.read_text(encoding="utf-8"))
+        begun = completed(tomllib.loads(config.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UserError(f"{config} cannot be read: {error}. Choose another folder with --out.") from error
-    wanted = tomllib.loads(recipe.to_toml())
+    wanted = completed(recipe.model_dump())
     if begun != wanted:
         raise UserError(
             f"{path} was begun with other settings ({_difference(begun, wanted)}). "

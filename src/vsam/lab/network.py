@@ -44,7 +44,10 @@ def build_model(recipe: Recipe, dataset: Dataset) -> nn.Module:
 def quantized_model(model: nn.Module, recipe: Recipe) -> nn.Module:
     """A quantization-aware copy of the model, as the recipe says."""
     assert recipe.quantize is not None
-    return quantize(model, **recipe.quantize.model_dump(exclude={"checkpoint", "perturb_steps"}))
+    try:
+        return quantize(model, **recipe.quantize.model_dump(exclude={"checkpoint", "perturb_steps"}))
+    except ValueError as error:
+        raise UserError(f"quantize.{error}") from error
 
 
 @torch.no_grad()

@@ -35,7 +35,7 @@ from vsam.lab.settings import (
     VSAMSettings,
 )
 
-__all__ = ["Recipe", "check_recipe", "load_recipe", "recipe_header", "recipe_names"]
+__all__ = ["Recipe", "check_recipe", "completed", "load_recipe", "recipe_header", "recipe_names"]
 
 _MOST_PARAMETERS = 10**9
 # Besides its own error tomllib lets through those of numbers too long for Python, and of nesting too deep for it.
@@ -165,6 +165,17 @@ def check_recipe(name: str, settings: Mapping[str, Any]) -> Recipe:
         return Recipe.model_validate(settings)
     except ValidationError as error:
         raise UserError(f"Recipe {name}: {_explain(error)}") from error
+
+
+def completed(settings: Any) -> Any:
+    """The settings of a run, with defaults for those that are newer than it: these leave a run as it was.
+
+    What is no recipe at all is returned as it is.
+    """
+    try:
+        return Recipe.model_validate(settings).model_dump(exclude_none=True)
+    except ValidationError:
+        return settings
 
 
 def _folder() -> Any:

@@ -164,4 +164,5 @@ class QuantizeSettings(Table):
     weight_bits: Bits = 4
     activation_bits: Bits = 4
     first_last_bits: Bits = 8
+    signed_inputs: list[str] = []
     perturb_steps: bool = True

@@ -19,7 +19,7 @@ from vsam.lab.folder import RunFolder, read_lines
 from vsam.lab.methods import build_optimizer, find_method
 from vsam.lab.network import build_model, evaluate
 from vsam.lab.objective import Objective
-from vsam.lab.recipe import Recipe
+from vsam.lab.recipe import Recipe, completed
 
 __all__ = ["Run", "load_data"]
 
@@ -281,7 +281,7 @@ class Run:
             self.folder.rewind(0)
             return
         content = load_checkpoint(self.folder.checkpoint, self.device)
-        if content.get("recipe") != self.recipe.model_dump():
+        if completed(content.get("recipe")) != completed(self.recipe.model_dump()):
             raise RunError(
                 f"{self.folder.checkpoint} belongs to a run with other settings. Delete it, or choose another --out."
             )

@@ -56,6 +56,14 @@ def test_finished_cells_are_kept(tmp_path):
     assert [found.name for found in again.parts] == ["one", "two"]
 
 
+def test_a_finished_study_is_drawn_again_without_its_data(tmp_path, monkeypatch):
+    parts = [part("one", ("method=sgd",), ("method=sam",))]
+    before = run(study(parts), tmp_path).to_dict()
+    for module in ("compare", "study.run"):
+        monkeypatch.setattr(f"vsam.lab.{module}.load_data", lambda *_: pytest.fail("data were asked for"))
+    assert run(study(parts), tmp_path).to_dict() == before
+
+
 def test_a_cell_that_fails_is_listed_and_stops_nothing(tmp_path):
     parts = [part("one", ("method=sgd", "lr=1e30"), ("method=sam",)), part("two", ("method=sgd",))]
     outcome = run(study(parts), tmp_path)

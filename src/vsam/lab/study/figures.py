@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 __all__ = ["norms_figure", "setting_figure"]
 
 _SYMBOLS = {"alpha": "α", "gamma": "γ"}
 _BLUE, _ORANGE, _GREY = "#0072b2", "#d55e00", "#666666"
+_LINEAR = 0.1  # relative changes above this are drawn on a logarithmic axis
 Record = Mapping[str, Any]
 
 
@@ -50,16 +52,23 @@ def norms_figure(rows: Sequence[Record]) -> Figure:
             _over_steps(top, sam, "grad_norms", "‖g‖", _BLUE)
             _over_steps(top, sam, "psf_norms", "‖PSF‖", _ORANGE)
             top.set_yscale("log")
+            top.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            top.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            top.yaxis.set_minor_formatter(NullFormatter())
             top.set_title(_where(sam), fontsize=9)
         if law is not None:
             _over_steps(middle, law, "rates", "vSAM", _BLUE)
             _over_steps(bottom, law, "changes_var", "ĉ_var", _BLUE)
             _over_steps(bottom, law, "changes_norm", "ĉ_norm", _ORANGE)
         middle.set_ylim(0, 1.05)
+        bottom.set_yscale("symlog", linthresh=_LINEAR)
+        bottom.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         bottom.set_xlabel("step")
         for axes in (top, middle, bottom):
             axes.grid(alpha=0.3)
-    for axes, words in zip(grid[:, 0], ("norm in SAM's run", "share of steps sampled", "change"), strict=True):
+    for axes, words in zip(
+        grid[:, 0], ("norm in SAM's run", "share of steps sampled", f"change,\nlinear below {_LINEAR}"), strict=True
+    ):
         axes.set_ylabel(words)
     for axes in (grid[0, 0], grid[2, 0]):
         if axes.lines:

@@ -116,6 +116,8 @@ def _in_turns(
 
 def _cells(part: Part, runs: Path, data_dir: Path | None) -> list[tuple[str, int, int, int]]:
     """What the progress begins with. Loading the data here finds missing ones before anything is trained."""
+    if all(read_summary(run_path(runs, recipe)) for recipe in part.recipes):
+        return []
     first = part.recipes[0]
     images = len(load_data(first, data_dir, torch.device("cpu")).train_images)
     total = first.epochs * -(-images // first.batch)
