@@ -15,6 +15,15 @@ def test_runs_are_found_at_any_depth_and_once(tmp_path):
     assert find_runs([deep]) == [deep]
 
 
+def test_links_are_followed_but_not_in_circles(tmp_path):
+    run = make_run(tmp_path / "elsewhere/run")
+    study = tmp_path / "study"
+    study.mkdir()
+    (study / "runs").symlink_to(run.parent)
+    (run.parent / "back").symlink_to(study)
+    assert find_runs([study]) == [study / "runs/run"]
+
+
 def test_what_lies_in_a_run_or_is_hidden_is_no_run(tmp_path):
     run = make_run(tmp_path / "run")
     make_run(run / "tensorboard/inner")

@@ -35,7 +35,14 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
 
 def _search(folder: Path) -> list[Path]:
     found: list[Path] = []
-    for name, folders, files in os.walk(folder, onerror=lambda error: found.append(Path(error.filename))):
+    seen: set[str] = set()  # links are followed, but not in circles
+    for name, folders, files in os.walk(
+        folder, onerror=lambda error: found.append(Path(error.filename)), followlinks=True
+    ):
+        if (real := os.path.realpath(name)) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
         folders[:] = sorted(below for below in folders if not below.startswith("."))
         if not set(files).isdisjoint(RUN_FILES):
             folders.clear()
