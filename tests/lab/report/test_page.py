@@ -113,6 +113,16 @@ def test_broken_runs_alone_still_make_a_page(tmp_path):
     assert len(reader.all("script")) == 2
 
 
+def test_a_long_list_of_runs_that_are_not_whole_is_folded(tmp_path):
+    for count, is_folded in ((5, False), (6, True)):
+        folder = tmp_path / f"{count}"
+        for seed in range(count):
+            make_run(folder / f"seed-{seed}", seed=seed, finished=False)
+        section = make_page(*read_groups(folder)).partition('id="problems"')[2].partition("</section>")[0]
+        assert ("<details>" in section) == is_folded
+        assert section.count(f"{folder}/seed-") == count
+
+
 def test_unfinished_runs_alone_make_a_page_with_curves(tmp_path):
     make_run(tmp_path / "run", finished=False)
     reader = Reader(make_page(*read_groups(tmp_path)))

@@ -114,7 +114,8 @@ def _device(environment: object) -> str:
         return "unknown hardware"
     threads = environment.get("threads")
     is_cpu = str(environment["device"]).startswith("CPU")
-    return f"{environment['device']}" + (f" with {threads} threads" if is_cpu and threads else "")
+    count = "1 thread" if threads == 1 else f"{threads} threads"
+    return f"{environment['device']}" + (f" with {count}" if is_cpu and threads else "")
 
 
 def _duration(seconds: float) -> str:

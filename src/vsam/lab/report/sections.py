@@ -16,6 +16,8 @@ __all__ = ["Charts", "group_section", "method_switches", "problem_section"]
 
 Styles = Mapping[str, Style]
 
+_MOST_OPEN = 5  # a longer list of runs with problems is folded, so that the results are seen first
+
 
 class Charts:
     """The charts of the page in their order; each gets a place in the HTML."""
@@ -73,11 +75,13 @@ def problem_section(outside: Sequence[ReadRun], groups: Sequence[Group]) -> str:
         "finished": "in the table",
     }
     rows = [[text(run.path), states[run.state], text(" ".join(run.problems))] for run in runs]
-    count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
+    count = f"{len(runs)} run{'s' if len(runs) > 1 else ''} with something missing"
+    found = table(count, head, rows, "Runs that are not whole")
+    if len(runs) > _MOST_OPEN:
+        found = f"<details><summary>{count}</summary>{found}</details>"
     return element(
         "section",
-        "<h2>Runs that are not whole</h2>"
-        + table(f"{count} with something missing", head, rows, "Runs that are not whole"),
+        f"<h2>Runs that are not whole</h2>{found}",
         class_="problems",
         id="problems",
     )
