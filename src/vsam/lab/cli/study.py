@@ -111,6 +111,7 @@ def _show(outcome: Outcome, out: Path, paths: Sequence[Path]) -> None:
 
 def _convergence(scale: Scale, out: Path) -> None:
     from vsam.lab.convergence.average import convergence_figure, reading, run_convergence
+    from vsam.lab.convergence.tables import to_latex, to_markdown
     from vsam.lab.report.figures import save_figure
 
     with resumable(), make_progress() as progress:
@@ -123,9 +124,15 @@ def _convergence(scale: Scale, out: Path) -> None:
             progress.advance("convergence", 0, done)
 
         content = run_convergence(scale, out, show)
+    rows = content["rows"]
+    paths = [write_json(out, {**content, "command": typed_command()})]
+    head = f"# The average of Lemma 2 over T\n\nScale: {scale}. {rows[0]['seeds']} seeds, mean ± deviation.\n\n"
+    for path, text in (("convergence.md", head + to_markdown(rows)), ("convergence.tex", to_latex(rows))):
+        write_atomically(out / path, text)
+        paths.append(out / path)
     make_folder(out / "figures")
-    paths = [write_json(out, content), *save_figure(convergence_figure(content["rows"]), out / "figures/convergence")]
-    for line in [*reading(content["rows"]), *map(str, paths)]:
+    paths += save_figure(convergence_figure(rows), out / "figures/convergence")
+    for line in [*reading(rows), *map(str, paths)]:
         typer.echo(line)
 
 
