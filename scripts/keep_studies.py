@@ -63,7 +63,7 @@ def _headline() -> str:
     for recipe in dict.fromkeys(row["recipe"] for row in rows):
         sgd, sam, vsam = (_row(rows, recipe, method) for method in ("sgd", "sam", "vsam"))
         accuracies = " | ".join(f"{row['accuracy']:.1f} ± {row['accuracy_std']:.1f}" for row in (sgd, sam, vsam))
-        cost = f"{vsam['samples'] / vsam['steps']:.0%} | {vsam['ais_ratio_to_sam']:.2f}"
+        cost = f"{100 * vsam['samples'] / vsam['steps']:.0f} % | {vsam['ais_ratio_to_sam']:.2f}"
         lines.append(f"| `{recipe}` | {vsam['seeds']} | {accuracies} | {cost} |")
     return "\n".join(lines) + "\n"
 

@@ -92,7 +92,7 @@ def test_public_packages_name_their_modules_public_classes() -> None:
         assert found <= set(vsam.__all__)
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs"])
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "benchmarks"])
 def test_relative_links_lead_somewhere(name: str) -> None:
     pages = [ROOT / name] if name.endswith(".md") else sorted((ROOT / name).rglob("*.md"))
     assert pages

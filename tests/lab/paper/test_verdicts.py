@@ -124,12 +124,15 @@ def test_a_small_scale_is_called_small():
     assert "small: a small network on few images" in printed([make()], width=200)
 
 
-def test_markdown_is_a_table_of_one_width_that_names_cannot_break():
-    text = to_markdown([make(), make(group="a|b <i>\nc", verdict="not run", effect=None)])
-    table, note = text.split("\n\n")
+def test_markdown_has_a_table_a_claim_that_names_cannot_break():
+    text = to_markdown([make(), make(group="a|b <i>\nc", verdict="not run", effect=None), make(claim="Another.")])
+    claim, table, other, _, *notes = text.split("\n\n")
+    assert (claim, other) == (f"**{make().claim}**", "**Another.**")
+    assert len(table.splitlines()) == 4
     assert len({line.replace("\\|", "").count("|") for line in table.splitlines()}) == 1
     assert "a\\|b &lt;i> c" in table
-    assert "the paper's, never ours" in note
+    assert len(notes) == 2
+    assert "the paper's, never ours" in notes[-1]
 
 
 def test_the_terminal_takes_nothing_for_markup_and_fits():

@@ -234,7 +234,7 @@ def _log_growth(norms: Sequence[float | None]) -> float | None:
 
 def _percent(row: StudyRow) -> str:
     varied = f" with α = {row['alpha']:g}" if row.get("alpha") is not None else ""
-    return f"{samples_share(row):.0%} of the steps{varied}"
+    return f"{100 * samples_share(row):.0f} % of the steps{varied}"
 
 
 _CLAIMS = (

@@ -114,6 +114,6 @@ def _identity(row: StudyRow) -> tuple[Any, ...]:
 
 
 def _name(row: StudyRow) -> str:
-    noise = f" with {row['noise']:.0%} wrong labels" if row.get("noise") else ""
+    noise = f" with {100 * row['noise']:.0f} % wrong labels" if row.get("noise") else ""
     setting = f"{row['model']} on {row['data']}{noise}, {row['steps']:,} steps"
     return f"{row['recipe']} ({setting})" if row.get("recipe") else setting

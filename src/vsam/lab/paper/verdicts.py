@@ -167,13 +167,20 @@ def to_terminal(verdicts: Sequence[Verdict]) -> Table:
 
 
 def to_markdown(verdicts: Sequence[Verdict]) -> str:
-    """The table for a page."""
-    lines = [("claim", "run", "paper", "ours, 95 % interval", "verdict", "why"), ("---",) * 6]
-    lines += [
-        (verdict.claim, verdict.where, verdict.paper, verdict.ours, f"**{verdict.verdict}**", verdict.reason)
-        for verdict in verdicts
-    ]
-    return "".join(f"| {' | '.join(map(_escaped, line))} |\n" for line in lines) + f"\n{_NOTE}\n"
+    """A table a claim for a page; the scales are explained below."""
+    claims = dict.fromkeys(verdict.claim for verdict in verdicts)
+    tables = [_table(claim, [verdict for verdict in verdicts if verdict.claim == claim]) for claim in claims]
+    scales = dict.fromkeys(_SCALES.get(verdict.scale, verdict.scale) for verdict in verdicts if verdict.scale)
+    return "\n".join([*tables, *(f"Scale {_escaped(scale)}.\n" for scale in scales), f"{_NOTE}\n"])
+
+
+def _table(claim: str, verdicts: Sequence[Verdict]) -> str:
+    lines = [("run", "paper", "ours, 95 % interval", "verdict", "why"), ("---",) * 5]
+    for verdict in verdicts:
+        run = f"{verdict.group}, {verdict.scale}" if verdict.scale else verdict.group
+        paper = verdict.paper.removeprefix("paper: ")
+        lines.append((run, paper, verdict.ours, f"**{verdict.verdict}**", verdict.reason))
+    return f"**{_escaped(claim)}**\n\n" + "".join(f"| {' | '.join(map(_escaped, line))} |\n" for line in lines)
 
 
 def _escaped(text: str) -> str:

@@ -115,7 +115,7 @@ def _with(recipe: Recipe, seed: int, **changes: Any) -> Recipe:
 
 
 def _varied(scale: Scale, settings: Sequence[dict[str, float]], seeds: int) -> Part:
-    recipe = _load({"tiny": "fashion-mini", "small": "cifar10-small", "paper": "cifar100-wrn28-10"}[scale], scale)
+    recipe = _load({"tiny": "fashion-mini", "small": "cifar10-small-noisy", "paper": "cifar100-wrn28-10"}[scale], scale)
     return Part(
         recipe.name,
         tuple(
