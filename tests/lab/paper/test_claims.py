@@ -136,7 +136,7 @@ def test_forty_percent_faster_give_or_take_fifteen(ratios, expected):
     found = verdict(FASTER, study("table1", row("sam", accuracies), ours))
     assert found.verdict == expected
     assert found.paper == "paper: +35 to +51 % faster, 6 pairs"
-    assert "vSAM sampled 35% of the steps" in found.reason
+    assert "vSAM sampled 35 % of the steps" in found.reason
 
 
 def test_the_speed_has_its_interval():
@@ -154,7 +154,7 @@ def test_vsam_over_sam_5_and_over_vsam_a(mean, width, expected):
     table = gain_of_four(row("sam-5", spread(70.0), samples=200), row("vsam", paired(mean, width)))
     found = verdict(SAM_5, table)
     assert found.verdict == expected
-    assert "vSAM sampled 35% of the steps, SAM-5 20% of the steps" in found.reason
+    assert "vSAM sampled 35 % of the steps, SAM-5 20 % of the steps" in found.reason
     reuse = study("ablation", row("vsam-a", spread(70.0)))
     assert verdict(REUSE, table, reuse).verdict == expected
 
@@ -174,7 +174,7 @@ def test_like_cost_takes_the_nearest_run_by_cost_and_not_by_accuracy():
     found = verdict(LIKE_COST, table, study("alpha", better, near))
     assert found.verdict == "supported"
     assert found.effect.mean == pytest.approx(2.0)
-    assert "vSAM sampled 21% of the steps with α = 0.1, SAM-5 20% of the steps" in found.reason
+    assert "vSAM sampled 21 % of the steps with α = 0.1, SAM-5 20 % of the steps" in found.reason
     assert "+0.95 points with 15,287 samples (α = 0.1) against 15,640" in found.paper
 
 
@@ -182,7 +182,7 @@ def test_a_dearer_vsam_is_not_at_like_cost():
     table = gain_of_four(row("sam-5", spread(70.0), samples=200), row("vsam", paired(9.0, 0.1), samples=350))
     found = verdict(LIKE_COST, table)
     assert found.verdict == "not run"
-    assert "no vSAM run costs about as much as SAM-5; in the nearest, vSAM sampled 35%" in found.reason
+    assert "no vSAM run costs about as much as SAM-5; in the nearest, vSAM sampled 35 %" in found.reason
 
 
 def alphas(*shares_by_alpha, **settings):
@@ -294,7 +294,7 @@ def test_groups_are_judged_apart_and_named():
     found = verdicts(PREMISE, study("table1", *rows))
     assert [(verdict.group, verdict.verdict) for verdict in found] == [
         ("resnet8 on cifar10, 1,000 steps", "supported"),
-        ("resnet8 on cifar10 with 30% wrong labels, 1,000 steps", "contradicted"),
+        ("resnet8 on cifar10 with 30 % wrong labels, 1,000 steps", "contradicted"),
         ("resnet8 on cifar100, 1,000 steps", "not supported"),
     ]
 
