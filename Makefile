@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)  ## Compare SGD, SAM and vSAM on real images: set-up, training, a table and a report (minutes)
 	$(BIN)/vsam compare --seeds 1
-	$(BIN)/vsam report runs/fashion-mini --output runs/report.html
+	$(BIN)/vsam report runs/fashion-mini --out runs/report.html
 
 test: $(STAMP) lint types  ## Set-up, then lint, types and all tests
 	$(BIN)/pytest -n 2

@@ -13,7 +13,7 @@ OPTIONS = {
     "train": {"recipe", "--tensorboard"} | SHARED,
     "compare": {"--recipe", "--methods", "--seeds"} | SHARED | TABLES,
     "study": {"name", "--scale", "--out", "--seeds", "--only", "--compare-paper", "--ray", "--data-dir", "--device"},
-    "report": {"runs", "--output", "-o", "--title", "--figures"},
+    "report": {"runs", "--out", "-o", "--title", "--figures"},
     "tune": {"recipe", "--method", "--trials", "--search", "--seeds", "--storage", "--timeout"} | SHARED,
     "methods": set(),
     "models": {"--json"},

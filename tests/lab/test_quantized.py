@@ -10,6 +10,7 @@ from lab.runs import quick_recipe
 from vsam.lab import models
 from vsam.lab.errors import UserError
 from vsam.lab.network import quantized_model
+from vsam.lab.recipe import completed
 from vsam.quantize import QuantConv2d
 
 _buffer = io.BytesIO()
@@ -52,6 +53,23 @@ def test_training_from_what_is_no_such_network_is_refused(tmp_path, weights):
     settings = ("--set", "quantize.weight_bits=4", "--set", "quantize.checkpoint=bad.pt")
     command = vsam("train", *QUICK, *settings, "--out", "run", folder=tmp_path)
     assert_refused(command, 2, "full-precision run of resnet8", "'bad.pt' are not those of that network.")
+
+
+def test_a_missing_checkpoint_is_called_missing(tmp_path):
+    settings = ("--set", "quantize.weight_bits=4", "--set", "quantize.checkpoint=nowhere/checkpoint.pt")
+    command = vsam("train", *QUICK, *settings, "--out", "run", folder=tmp_path)
+    assert_refused(command, 2, "nowhere/checkpoint.pt cannot be read: No such file")
+
+
+def test_where_the_runs_lie_is_no_setting_but_which_one_it_starts_from_is(tmp_path, monkeypatch):
+    def settings(checkpoint):
+        return completed(quick_recipe(f"quantize.checkpoint={checkpoint}").model_dump())
+
+    monkeypatch.chdir(tmp_path)
+    source = "runs/full/sgd/seed-0/checkpoint.pt"
+    assert settings(source) == settings(tmp_path / source) == settings(f"/moved/{source}")
+    assert settings(source) != settings("runs/full/sgd/seed-1/checkpoint.pt")
+    assert settings("none") != settings(source)
 
 
 def signed_convolutions(*patterns):

@@ -73,7 +73,12 @@ def test_nineteen_common_turns_are_too_few():
 def test_only_a_finished_run_is_a_cell(tmp_path):
     with pytest.raises(RunError, match="no finished run"):
         read_cell(tmp_path)
-    summary = {"method": "sam", "seed": 3, "accuracy": 1.0}
+    numbers = ("accuracy", "best", "samples", "ais", "seconds", "steps")
+    summary = {"method": "sam", "seed": 3, **dict.fromkeys(numbers, 1.0)}
+    for accuracy in (None, float("nan"), "5"):
+        (tmp_path / "summary.json").write_text(json.dumps({**summary, "accuracy": accuracy}))
+        with pytest.raises(RunError, match="no finished run"):
+            read_cell(tmp_path)
     (tmp_path / "summary.json").write_text(json.dumps(summary))
-    (tmp_path / "metrics.jsonl").write_text('{"epoch": 0}\n')
-    assert read_cell(tmp_path) == Cell("sam", "sam", 3, tmp_path, summary, [{"epoch": 0}])
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n5\n')
+    assert read_cell(tmp_path) == Cell("sam", "sam", 3, tmp_path, summary, [{"step": 1}])

@@ -159,9 +159,9 @@ def _take_turns(runs: Sequence[Run], shown: Progress) -> list[str]:
             run.listeners = (_tell(shown.epoch, label, seed),)
             try:
                 run.train_epoch(_tell(shown.advance, label, seed))
-            except RunError as error:
+            except (RuntimeError, MemoryError) as error:  # ours, and torch's own where memory runs out
                 failed.add(id(run))
-                failures.append(f"{label}, seed {seed}: {error}")
+                failures.append(f"{label}, seed {seed}: {str(error) or type(error).__name__}")
     return failures
 
 

@@ -1,6 +1,7 @@
 """The folder of a run: its settings, its metrics, and the lock that keeps a second process out."""
 
 import json
+import math
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.recipe import Recipe, completed
 
 __all__ = ["RunFolder", "check_settings", "read_lines", "read_summary"]
+
+_NUMBERS = ("accuracy", "best", "samples", "ais", "seconds", "steps", "seed")
 
 
 class RunFolder:
@@ -115,15 +118,18 @@ def check_settings(path: Path, recipe: Recipe) -> None:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The whole lines of a JSONL file; a last one that was cut off by a kill is left out."""
+    """The whole lines of a JSONL file up to the first that is none of a run, e.g. a last one cut off by a kill."""
     lines: list[dict[str, Any]] = []
     if not path.exists():
         return lines
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            lines.append(json.loads(line))
+            content = json.loads(line)
         except json.JSONDecodeError:
             break
+        if not isinstance(content, dict) or not isinstance(content.get("step"), int):
+            break
+        lines.append(content)
     return lines
 
 
@@ -133,7 +139,13 @@ def read_summary(path: Path) -> dict[str, Any] | None:
         summary: dict[str, Any] = json.loads((path / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return summary if isinstance(summary, dict) and "accuracy" in summary else None
+    if not isinstance(summary, dict) or not all(_is_number(summary.get(name)) for name in _NUMBERS):
+        return None
+    return summary
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _difference(begun: dict[str, Any], wanted: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from vsam.lab import models
 from vsam.lab.checkpoint import load_checkpoint
 from vsam.lab.data import Batches, Dataset
-from vsam.lab.errors import UserError
+from vsam.lab.errors import RunError, UserError
 from vsam.lab.recipe import Recipe
 from vsam.quantize import quantize
 
@@ -32,6 +32,9 @@ def build_model(recipe: Recipe, dataset: Dataset) -> nn.Module:
     if recipe.quantize.checkpoint != "none":
         try:
             content = load_checkpoint(Path(recipe.quantize.checkpoint), advice=_ADVICE)
+        except RunError as error:
+            raise UserError(str(error)) from error
+        try:
             model.load_state_dict(content["model"])
         except (RuntimeError, KeyError, TypeError, AttributeError) as error:
             raise UserError(

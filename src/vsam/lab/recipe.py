@@ -168,14 +168,24 @@ def check_recipe(name: str, settings: Mapping[str, Any]) -> Recipe:
 
 
 def completed(settings: Any) -> Any:
-    """The settings of a run, with defaults for those that are newer than it: these leave a run as it was.
+    """The settings of a run in the form in which those of two runs are compared.
 
-    What is no recipe at all is returned as it is.
+    Settings that are newer than the run have their defaults, which leave it as it was. Of the checkpoint that a
+    quantized run starts from counts which run it is of, not where all the runs lie. What is no recipe at all is
+    returned as it is.
     """
     try:
-        return Recipe.model_validate(settings).model_dump(exclude_none=True)
+        found = Recipe.model_validate(settings).model_dump(exclude_none=True)
     except ValidationError:
         return settings
+    if "quantize" in found:
+        found["quantize"]["checkpoint"] = _name_of(found["quantize"]["checkpoint"])
+    return found
+
+
+def _name_of(checkpoint: str) -> str:
+    """Of RECIPE/LABEL/SEED/checkpoint.pt these four; the words for no checkpoint stay."""
+    return checkpoint if checkpoint in ("", "none") else "/".join(Path(checkpoint).resolve().parts[-4:])
 
 
 def _folder() -> Any:

@@ -113,7 +113,9 @@ def _timed(cell: Cell) -> list[tuple[tuple[int, str], _Epoch]]:
     epochs = []
     steps = samples = 0
     for line in cell.epochs:
-        if line.get("turn") is not None:
+        if not {"samples", "seconds"} <= line.keys():  # edited by someone
+            return []
+        if line.get("turn") is not None and line["step"] > steps:
             passes = 1 + (line["samples"] - samples) / (line["step"] - steps)
             epochs.append(((cell.seed, line["turn"]), _Epoch(line["seconds"], passes)))
         steps, samples = line["step"], line["samples"]

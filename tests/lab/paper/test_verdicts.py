@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from vsam.lab.paper.intervals import Interval
-from vsam.lab.paper.verdicts import Verdict, about, all_of, decide, more, to_markdown, to_terminal
+from vsam.lab.paper.verdicts import Verdict, about, decide, more, to_markdown, to_terminal
 
 UNDECIDED = "too few seeds/undecided"
 
@@ -20,6 +20,8 @@ def between(low, high, n=5):
     ("low", "high", "expected"),
     [
         (0.1, 3.0, "supported"),
+        (0.1, 1.0, "supported"),
+        (0.1, 0.9, "not supported"),
         (0.0, 3.0, UNDECIDED),
         (-0.1, 3.0, UNDECIDED),
         (-0.1, 0.9, "not supported"),
@@ -64,11 +66,10 @@ def test_without_a_margin_about_supports_nothing():
     assert about(0.0, None)(between(-2.0, -1.0)) == "not supported"
 
 
-def test_several_parts_are_as_bad_as_the_worst():
-    assert all_of(["supported", "supported"]) == "supported"
-    assert all_of(["supported", UNDECIDED]) == UNDECIDED
-    assert all_of([UNDECIDED, "not supported", "supported"]) == "not supported"
-    assert all_of(["not supported", "contradicted"]) == "contradicted"
+def test_more_than_claimed_supports_where_that_is_meant():
+    assert about(0.0, 1.0, or_more=True)(between(1.0, 2.0)) == "supported"
+    assert about(0.0, 1.0, or_more=True)(between(0.1, 1.5)) == UNDECIDED
+    assert about(0.0, 1.0, or_more=True)(between(-2.0, -1.0)) == "contradicted"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +119,7 @@ def test_an_effect_is_shown_with_its_interval_and_its_number_of_seeds():
 
 
 def test_a_small_scale_is_called_small():
-    assert "small: a small network" in make().where
+    assert make().where.endswith(", small scale")
     assert make(scale="", group="–").where == "–"
     assert "not the paper's setting" in to_markdown([make()])
     assert "small: a small network on few images" in printed([make()], width=200)

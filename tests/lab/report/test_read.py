@@ -113,6 +113,11 @@ FLAWED = {
     "metrics.jsonl is cut at line 1": lambda run: (run / "metrics.jsonl").write_text("5\n"),
     "metrics.jsonl is wrong at line 2 (epoch is None)": lambda run: change_line(run, "metrics.jsonl", 1, epoch=None),
     "metrics.jsonl is wrong at line 2 (seconds is 0)": lambda run: change_line(run, "metrics.jsonl", 1, seconds=0),
+    "metrics.jsonl is wrong at line 2 (samples is None)": lambda run: change_line(
+        run, "metrics.jsonl", 1, samples=None
+    ),
+    "metrics.jsonl is wrong at line 2 (step 4 comes after 4)": lambda run: change_line(run, "metrics.jsonl", 1, step=4),
+    "steps.jsonl is wrong at line 3 (step 2 comes after 2)": lambda run: change_line(run, "steps.jsonl", 2, step=2),
     "1 of 3 values of test_loss are not finite": lambda run: change_line(
         run, "metrics.jsonl", 1, test_loss=float("nan")
     ),

@@ -1,5 +1,7 @@
 """The tables: our numbers, the paper's beside them only where the setting is the paper's, and the scale in words."""
 
+from dataclasses import replace
+
 import pytest
 
 from lab.report.made import make_comparison, make_run
@@ -47,6 +49,13 @@ def test_one_seed_has_no_deviation(tmp_path):
     [group], _ = read_groups(make_run(tmp_path / "run", accuracy=51.234, best=52.0))
     assert "<td>51.23</td><td>52.00</td>" in html_of(group)
     assert "One seed" in html_of(group)
+
+
+def test_a_speed_is_marked_by_whom_it_was_timed_with(small):
+    sam = next(row for row in small.rows if row.label == "sam")
+    timed = replace(sam, ais_ratio_to_sam=1.46, quartiles_to_sam=(1.4, 1.5), speed_to_sgd=0.72, quartiles=None)
+    html = html_of(replace(small, rows=(timed,)))
+    assert "<td>1.46</td><td>~0.72</td>" in html
 
 
 def test_the_scale_is_said_plainly(small):

@@ -1,11 +1,13 @@
 """`vsam study` as a user types it."""
 
 import json
+import shutil
 
 import pytest
 
 from lab.command import assert_refused, vsam
 from vsam.lab.cli.study import fill_ray
+from vsam.lab.study.write import seeds_before
 
 KEYS = {
     *("data", "model", "method", "seeds", "steps", "accuracy", "accuracy_std", "best", "best_std"),
@@ -64,6 +66,7 @@ def test_another_scale_does_not_overwrite(studied):
         (("study", "table1", "--scale", "tiny", "--only", "x"), ("no part 'x'", "fashion-mini-tiny")),
         (("study", "--compare-paper", "--out", "nothing"), ("holds no study yet",)),
         (("study", "table1", "--out", ""), ("--out must not be empty",)),
+        (("study", "convergence", "--scale", "tiny", "--seeds", "2"), ("--seeds does nothing for convergence",)),
     ],
 )
 def test_bad_input_is_refused(arguments, parts, tmp_path):
@@ -73,6 +76,31 @@ def test_bad_input_is_refused(arguments, parts, tmp_path):
 def test_a_broken_result_is_named(tmp_path):
     (tmp_path / "table1.json").write_text("{")
     assert_refused(vsam("study", "--compare-paper", "--out", ".", folder=tmp_path), 2, "table1.json", "cannot be read")
+
+
+def test_foreign_files_are_left_alone_and_a_broken_result_is_written_anew(studied, tmp_path):
+    shutil.copytree(studied[0] / "out", tmp_path / "out")
+    (tmp_path / "out/notes.json").write_text("my notes")
+    (tmp_path / "out/gamma.json").write_text("{")
+    command = vsam("study", "gamma", "--scale", "tiny", "--out", "out", "--compare-paper", folder=tmp_path)
+    assert command.code == 0, command.stderr
+    assert json.loads((tmp_path / "out/gamma.json").read_text())["study"] == "gamma"
+    assert (tmp_path / "out/notes.json").read_text() == "my notes"
+
+
+def test_numbers_that_are_not_finite_are_refused(studied, tmp_path):
+    content = json.loads((studied[0] / "out/gamma.json").read_text())
+    content["rows"][0]["accuracies"] = [float("nan")]
+    (tmp_path / "gamma.json").write_text(json.dumps(content))
+    assert_refused(vsam("study", "--compare-paper", "--out", ".", folder=tmp_path), 2, "accuracies that are not finite")
+
+
+def test_seeds_that_were_run_once_are_kept(tmp_path):
+    (tmp_path / "gamma.json").write_text(json.dumps({"study": "gamma", "scale": "tiny", "rows": [{"seeds": 7}]}))
+    assert seeds_before(tmp_path, "gamma") == 7
+    assert seeds_before(tmp_path, "alpha") == 0
+    (tmp_path / "alpha.json").write_text("{")
+    assert seeds_before(tmp_path, "alpha") == 0
 
 
 @pytest.mark.parametrize(

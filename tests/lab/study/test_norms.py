@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from vsam.lab.errors import UserError
 from vsam.lab.speed import Cell
 from vsam.lab.study.norms import STRETCHES, norms_of
 
@@ -11,7 +12,7 @@ from vsam.lab.study.norms import STRETCHES, norms_of
 def cell(folder, steps, lines):
     folder.mkdir(exist_ok=True)
     (folder / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return Cell("sam", "sam", 0, folder, {"steps": steps}, [])
+    return Cell("sam", "sam", 0, folder, {"steps": steps, "samples": len(lines)}, [])
 
 
 def line(step, grad=1.0, psf=2.0, change=None):
@@ -44,3 +45,11 @@ def test_seeds_stay_apart_and_what_is_not_finite_is_left_out(tmp_path):
     first = cell(tmp_path / "a", 1, [line(1, psf=3.0)])
     second = cell(tmp_path / "b", 1, [line(1, psf=float("inf"))])
     assert norms_of([first, second])["psf_norms"] == [[3.0], [None]]
+
+
+@pytest.mark.parametrize("text", ["", "[1]\n", '{"step": 9, "psf_norm": 1.0}\n', '{"step": 1, "psf_no'])
+def test_damaged_steps_are_refused_and_never_taken_for_few_samples(tmp_path, text):
+    damaged = cell(tmp_path, 8, [line(1)])
+    (tmp_path / "steps.jsonl").write_text(text)
+    with pytest.raises(UserError, match=r"steps.jsonl is damaged: it has \d usable lines for 1 sampled steps"):
+        norms_of([damaged])

@@ -4,11 +4,13 @@ import json
 import statistics
 
 import pytest
+import torch
 
 from lab.runs import CPU, quick_recipe
 from vsam.lab.compare import run_path
 from vsam.lab.study.plan import Part, Study
 from vsam.lab.study.run import run_study
+from vsam.lab.train import Run
 
 SMALL = ("data.train=32", "epochs=1")
 
@@ -70,6 +72,31 @@ def test_a_cell_that_fails_is_listed_and_stops_nothing(tmp_path):
     assert [[row.label for row in found.rows] for found in outcome.parts] == [["sam"], ["sgd"]]
     (failure,) = outcome.failures
     assert failure.startswith("one: sgd, seed 0: The loss is nan")
+
+
+def test_memory_that_runs_out_stops_one_cell_only(tmp_path, monkeypatch):
+    train = Run.train_epoch
+
+    def fail(self, *arguments):
+        if self.recipe.method == "sam":
+            raise torch.OutOfMemoryError("no memory left")
+        return train(self, *arguments)
+
+    monkeypatch.setattr(Run, "train_epoch", fail)
+    outcome = run(study([part("one", ("method=sam",), ("method=sgd",))]), tmp_path)
+    assert outcome.failures == ["one: sam, seed 0: no memory left"]
+    assert [row.label for row in outcome.parts[0].rows] == ["sgd"]
+
+
+def test_nothing_starts_from_a_run_that_is_not_finished(tmp_path):
+    begin = part("begin", ("method=sgd", "lr=1e30"), ("method=sgd", "seed=1"))
+    sources = [run_path(tmp_path / "runs", recipe) for recipe in begin.recipes]
+    then = part("then", *((f"quantize.checkpoint={source}/checkpoint.pt",) for source in sources))
+    seeds = [recipe.model_copy(update={"seed": i}) for i, recipe in enumerate(then.recipes)]
+    outcome = run(study([begin, Part("then", tuple(seeds))]), tmp_path)
+    assert outcome.failures[1] == f"then: vsam, seed 0: not run, because {sources[0]} has not been trained to its end."
+    assert len(outcome.failures) == 2
+    assert [cell.seed for cell in outcome.parts[1].cells] == [1]
 
 
 def test_only_some_parts_are_trained_but_all_that_are_there_are_told(tmp_path):

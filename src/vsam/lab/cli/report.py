@@ -12,7 +12,7 @@ def report(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUNS", help="Folders of runs, or folders that contain such at any depth.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
+    output: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.")] = Path(
         "report.html"
     ),
     title: Annotated[str | None, typer.Option("--title", help="The page's title. Default: what was run.")] = None,

@@ -16,19 +16,19 @@ from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.study.plan import SCALES, SEEDS, STUDIES, Scale
 from vsam.lab.study.run import Outcome, Train, run_study
-from vsam.lab.study.write import check_scale, read_studies, write_json, write_study
+from vsam.lab.study.write import NAMES, check_scale, read_studies, seeds_before, write_json, write_study
 from vsam.lab.tables import SPEEDS, to_terminal
 
 __all__ = ["fill_ray", "study"]
 
-_NAMES = (*STUDIES, "convergence")
-
 
 def study(
-    name: Annotated[str | None, typer.Argument(metavar="|".join(_NAMES), help="Which study.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="|".join(NAMES), help="Which study.")] = None,
     scale: Annotated[str, typer.Option("--scale", help="tiny (seconds), small (two cores), paper (a GPU).")] = "small",
     out: Out = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", help="How many seeds. Default: 3; tiny 1.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", help="How many seeds. Default: as before; at first 3, tiny 1.")
+    ] = None,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="PART", help="Run only this part, e.g. cifar10-small.")
     ] = None,
@@ -45,21 +45,25 @@ def study(
     if scale not in SCALES:
         raise UserError(f"--scale must be one of {', '.join(SCALES)}, got {scale!r}.")
     if name is None and not compare_paper:
-        raise UserError(f"Name a study ({', '.join(_NAMES)}), or give --compare-paper.")
-    if name is not None and name not in _NAMES:
-        raise UserError(f"There is no study {name!r}. Known: {', '.join(_NAMES)}.")
+        raise UserError(f"Name a study ({', '.join(NAMES)}), or give --compare-paper.")
+    if name is not None and name not in NAMES:
+        raise UserError(f"There is no study {name!r}. Known: {', '.join(NAMES)}.")
     if seeds is not None and seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}.")
     chosen: Scale = next(known for known in SCALES if known == scale)
     target = folder(out) or Path("studies") / chosen
     failures: list[str] = []
+    options = {"--seeds": seeds, "--only": only, "--ray": ray, "--data-dir": data_dir, "--device": device}
     if name is not None:
         make_folder(target)
         check_scale(target, name, chosen)
         if name == "convergence":
+            if given := [option for option, value in options.items() if value]:
+                raise UserError(f"{given[0]} does nothing for convergence, which trains no network. Leave it out.")
             _convergence(chosen, target)
         else:
-            failures = _run(name, chosen, seeds or SEEDS[chosen], target, data_dir, device, only or [], ray)
+            count = seeds or max(SEEDS[chosen], seeds_before(target, name))
+            failures = _run(name, chosen, count, target, data_dir, device, only or [], ray)
     if compare_paper:
         _compare(target)
     if failures:
@@ -155,6 +159,6 @@ def fill_ray(arguments: Sequence[str]) -> list[str]:
     for i, argument in enumerate(arguments):
         filled.append(argument)
         following = arguments[i + 1] if i + 1 < len(arguments) else "-"
-        if argument == "--ray" and (following.startswith("-") or following in _NAMES):
+        if argument == "--ray" and (following.startswith("-") or following in NAMES):
             filled.append("local")
     return filled

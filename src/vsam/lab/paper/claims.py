@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from vsam.lab.paper.effects import Pair, gap, gap_at_like_cost, psf_growth, quantized, reuse, rise_with_alpha, speed
+from vsam.lab.paper.effects import (
+    Pair,
+    gap,
+    gap_at_like_cost,
+    psf_growth,
+    quantized,
+    quantized_speed,
+    reuse,
+    rise_with_alpha,
+    speed,
+)
 from vsam.lab.paper.evidence import Group, NotRun, StudyRow, collect, samples_share, seed_values
 from vsam.lab.paper.intervals import Interval, difference, mean_interval
 from vsam.lab.paper.verdicts import (
@@ -15,7 +25,6 @@ from vsam.lab.paper.verdicts import (
     Decision,
     Verdict,
     about,
-    all_of,
     decide,
     more,
     to_markdown,
@@ -28,6 +37,7 @@ __all__ = ["Verdict", "judge", "to_markdown", "to_terminal"]
 _SHARE_OF_GAIN = 0.25  # of SAM's gain over SGD: what vSAM may differ by and still be "as accurate as SAM"
 _LEAST_GAIN = 0.5  # points; the paper's smallest gain of SAM over SGD is 0.49
 _FASTER, _FASTER_MARGIN = 40.0, 15.0  # percent; the paper's own six range from 35 to 51
+_QUANTIZED = 50.0  # percent faster; the paper's own two are 54 and 65
 _LIKE_COST = 0.05  # of SAM-5's passes a step
 _LEAST_RISE = 2.0  # points of the steps per doubling of α, a tenth of the paper's
 _LEAST_GROWTH = 5.0  # percent of ‖PSF‖
@@ -98,20 +108,18 @@ def _sam_beats_sgd(group: Group) -> _Finding:
 
 
 def _as_accurate_as_sam(group: Group) -> _Finding:
-    """vSAM's accuracy minus SAM's: about 0, within a quarter of SAM's gain over SGD.
+    """vSAM's accuracy minus SAM's: about 0 or more, within a quarter of SAM's gain over SGD.
 
     Where SAM has no gain over SGD to keep, being like SAM means nothing: then nothing is supported.
     """
     found = difference(group.accuracies("vsam"), group.accuracies("sam"))
     margin, words = _margin(group)
-    return _finding(found, *decide(about(0.0, margin), found, group.scale), words)
+    return _finding(found, *decide(about(0.0, margin, or_more=True), found, group.scale), words)
 
 
 def _faster_than_sam(group: Group) -> _Finding:
     """vSAM's speed over SAM's, by seed: about 40 % faster, give or take 15."""
-    ratios = seed_values(group.row("vsam"), "speed_to_sam_each")
-    group.row("sam")
-    found = mean_interval([100 * (ratio - 1) for ratio in ratios.values()])
+    found = _speedup(group)
     decision = decide(about(_FASTER, _FASTER_MARGIN), found, group.scale)
     return _finding(found, *decision, f"margin {_FASTER_MARGIN:.0f} %; vSAM sampled {_percent(group.row('vsam'))}")
 
@@ -149,7 +157,8 @@ def _above_sam_5_at_like_cost(group: Group) -> _Finding:
 def _samples_grow_with_alpha(group: Group) -> _Finding:
     """For each seed the slope of the sampled share of steps over log₂ α, for three α or more: more than 0.
 
-    The margin is 2 points of the steps per doubling of α.
+    The margin is 2 points of the steps per doubling of α. A slope that rests on fewer than half of the steps from one α
+    to the next is no support.
     """
     rows = sorted((row for row in group.varied("alpha") if row["alpha"] > 0), key=lambda row: float(row["alpha"]))
     if len(rows) < 3:
@@ -163,7 +172,10 @@ def _samples_grow_with_alpha(group: Group) -> _Finding:
     words = (
         f"{rises} of {len(rows) - 1} steps from one α to the next bring more samples; margin {_LEAST_RISE:.0f} points"
     )
-    return _finding(found, *decide(more(_LEAST_RISE), found, group.scale), words)
+    verdict, why = decide(more(_LEAST_RISE), found, group.scale)
+    if verdict == "supported" and 2 * rises < len(rows) - 1:
+        verdict = "not supported"
+    return _finding(found, verdict, why, words)
 
 
 def _reuse_helps(group: Group) -> _Finding:
@@ -188,23 +200,24 @@ def _psf_grows(group: Group) -> _Finding:
     if found is not None:
         mean, low, high = (100 * math.expm1(value) for value in (found.mean, found.low, found.high))
         found = Interval(mean, low, high, found.n)
-    words = f"in runs of {row['method']}, last quarter against first; margin {_LEAST_GROWTH:.0f} %"
+    words = f"in runs of {row['method']}, last quarter against first{_course(row)}; margin {_LEAST_GROWTH:.0f} %"
     return _finding(found, *decide(more(_LEAST_GROWTH), found, group.scale), words)
 
 
-def _between_when_quantized(group: Group) -> _Finding:
-    """vSAM's accuracy minus SGD's and SAM's minus vSAM's: both more, each with a margin of half a point.
+def _faster_when_quantized(group: Group) -> _Finding:
+    """vSAM's speed over SAM's, by seed: more than 50 % faster."""
+    found = _speedup(group)
+    beyond = found and Interval(found.mean - _QUANTIZED, found.low - _QUANTIZED, found.high - _QUANTIZED, found.n)
+    return _finding(found, *decide(more(None), beyond, group.scale), f"vSAM sampled {_percent(group.row('vsam'))}")
 
-    The effect shown is the smaller of the two.
-    """
-    sgd, sam, ours = (group.accuracies(method) for method in ("sgd", "sam", "vsam"))
-    parts = {"vSAM − SGD": difference(ours, sgd), "SAM − vSAM": difference(sam, ours)}
-    decisions = [decide(more(_LEAST_GAIN), found, group.scale) for found in parts.values()]
-    words = ", ".join(f"{name} {found.mean:+.2f}" for name, found in parts.items() if found)
-    known = [found for found in parts.values() if found]
-    shown = min(known, key=lambda found: found.mean) if known else None
-    why = next((reason for _, reason in decisions if reason), "")
-    return _finding(shown, all_of([decision for decision, _ in decisions]), why, words)
+
+def _speedup(group: Group) -> Interval | None:
+    """By how many percent vSAM is faster than SAM, seed by seed."""
+    group.row("sam")
+    ratios = seed_values(group.row("vsam"), "speed_to_sam_each")
+    if not ratios:
+        raise NotRun("vSAM and SAM had no 20 turns in common, so their speeds were not compared")
+    return mean_interval([100 * (ratio - 1) for ratio in ratios.values()])
 
 
 def _finding(found: Interval | None, verdict: Decision, why: str, words: str) -> _Finding:
@@ -232,6 +245,16 @@ def _log_growth(norms: Sequence[float | None]) -> float | None:
     return math.log(statistics.fmean(known[-quarter:]) / statistics.fmean(known[:quarter]))
 
 
+def _course(row: StudyRow) -> str:
+    """Where ‖PSF‖ began, where it was lowest and where it ended, averaged over seeds: it need not rise all the way."""
+    known = [[value for value in norms if value is not None] for norms in seed_values(row, "psf_norms").values()]
+    courses = [(norms[0], min(norms), norms[-1]) for norms in known if norms]
+    if not courses:
+        return ""
+    first, lowest, last = (statistics.fmean(values) for values in zip(*courses, strict=True))
+    return f" (first window {first:.2g}, lowest {lowest:.2g}, last {last:.2g})"
+
+
 def _percent(row: StudyRow) -> str:
     varied = f" with α = {row['alpha']:g}" if row.get("alpha") is not None else ""
     return f"{100 * samples_share(row):.0f} % of the steps{varied}"
@@ -254,5 +277,12 @@ _CLAIMS = (
     ),
     _Claim("Reusing the PSF helps: vSAM is more accurate than vSAM-A.", "ablation", "points", reuse, _reuse_helps),
     _Claim("‖PSF‖ grows over training.", "norms", "%", psf_growth, _psf_grows),
-    _Claim("With LSQ at 4 bits vSAM is between SGD and SAM.", "lsq", "points", quantized, _between_when_quantized),
+    _Claim("With LSQ at 4 bits vSAM is as accurate as SAM.", "lsq", "points", quantized, _as_accurate_as_sam),
+    _Claim(
+        "With LSQ at 4 bits vSAM trains more than 50 % faster than SAM.",
+        "lsq",
+        "% faster",
+        quantized_speed,
+        _faster_when_quantized,
+    ),
 )

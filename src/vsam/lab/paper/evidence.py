@@ -1,5 +1,6 @@
 """What studies hold as evidence: their rows, grouped by everything that must be alike before methods are compared."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -93,6 +94,8 @@ def seed_values(row: StudyRow, key: str) -> dict[int, Any]:
             f"The row of {row['method']} has {len(values)} {key} for the seeds {list(seeds)}: every run needs a seed "
             "of its own, and one value."
         )
+    if any(isinstance(value, float) and not math.isfinite(value) for value in values):
+        raise UserError(f"The row of {row['method']} has {key} that are not finite: {values}. Run its study again.")
     return {seed: value for seed, value in zip(seeds, values, strict=True) if value is not None}
 
 

@@ -15,7 +15,6 @@ __all__ = [
     "Rule",
     "Verdict",
     "about",
-    "all_of",
     "decide",
     "more",
     "to_markdown",
@@ -31,7 +30,7 @@ FEWEST_SEEDS = 3
 _SCALES = {
     "tiny": "tiny: seconds, a test of the program",
     "small": "small: a small network on few images, not the paper's setting",
-    "paper": "the paper's scale",
+    "paper": "paper: the paper's setting",
 }
 _COLOURS = {"supported": "green", "contradicted": "red", "not supported": "yellow"}
 _NOTE = (
@@ -75,8 +74,8 @@ class Verdict:
 
     @property
     def where(self) -> str:
-        """The group and the scale, a small one called small."""
-        return f"{self.group}; {_SCALES.get(self.scale, self.scale)}" if self.scale else self.group
+        """The group and the scale."""
+        return f"{self.group}, {self.scale} scale" if self.scale else self.group
 
     def to_dict(self) -> dict[str, Any]:
         """The verdict in plain types."""
@@ -86,24 +85,24 @@ class Verdict:
 def more(margin: float | None) -> Rule:
     """The rule for "is larger": the whole interval decides, never the mean.
 
-    supported: it lies above 0. contradicted: it lies below 0. not supported: it holds 0 but ends below the margin, so
-    that an effect worth speaking of is excluded. Else undecided.
+    supported: it lies above 0 and reaches the margin. contradicted: it lies below 0. not supported: it ends below the
+    margin, so that an effect worth speaking of is excluded. Else undecided.
 
     Args:
         margin: the smallest effect worth speaking of, above 0; None where there is no measure for that.
     """
 
     def rule(found: Interval) -> Decision:
-        if found.low > 0:
-            return "supported"
         if found.high < 0:
             return "contradicted"
-        return "not supported" if margin is not None and found.high < margin else "too few seeds/undecided"
+        if margin is not None and found.high < margin:
+            return "not supported"
+        return "supported" if found.low > 0 else "too few seeds/undecided"
 
     return rule
 
 
-def about(centre: float, margin: float | None) -> Rule:
+def about(centre: float, margin: float | None, *, or_more: bool = False) -> Rule:
     """The rule for "is about": only an interval inside the margin is support; not to differ significantly is none.
 
     supported: it lies within centre ± margin. contradicted: it lies below that. not supported: it lies above that, or
@@ -113,6 +112,7 @@ def about(centre: float, margin: float | None) -> Rule:
         centre: what is claimed.
         margin: what still counts as about, above 0 and fixed beforehand; None where there is no measure for that, which
             leaves nothing to support.
+        or_more: whether an interval above the margin supports the claim too.
     """
 
     def rule(found: Interval) -> Decision:
@@ -122,16 +122,10 @@ def about(centre: float, margin: float | None) -> Rule:
             if found.high <= centre - margin:
                 return "contradicted"
             if found.low >= centre + margin:
-                return "not supported"
+                return "supported" if or_more else "not supported"
         return "not supported" if found.high < centre else "too few seeds/undecided"
 
     return rule
-
-
-def all_of(decisions: Sequence[Decision]) -> Decision:
-    """The rule for a claim of several parts: supported if all are, else as bad as the worst of them."""
-    order: tuple[Decision, ...] = ("contradicted", "not supported", "not run", "too few seeds/undecided", "supported")
-    return min(decisions, key=order.index)
 
 
 def decide(rule: Rule, found: Interval | None, scale: str) -> tuple[Decision, str]:
@@ -153,8 +147,9 @@ def decide(rule: Rule, found: Interval | None, scale: str) -> tuple[Decision, st
 
 def to_terminal(verdicts: Sequence[Verdict]) -> Table:
     """The table for a terminal; nothing in it is taken for markup."""
+    caption = Text("\n".join([*_scales(verdicts), _NOTE]))
     table = Table(
-        title="The paper's claims", title_justify="left", caption=_NOTE, caption_justify="left", show_lines=True
+        title="The paper's claims", title_justify="left", caption=caption, caption_justify="left", show_lines=True
     )
     for heading in ("claim", "paper", "ours, 95 % interval", "verdict"):
         table.add_column(heading)
@@ -170,16 +165,20 @@ def to_markdown(verdicts: Sequence[Verdict]) -> str:
     """A table a claim for a page; the scales are explained below."""
     claims = dict.fromkeys(verdict.claim for verdict in verdicts)
     tables = [_table(claim, [verdict for verdict in verdicts if verdict.claim == claim]) for claim in claims]
-    scales = dict.fromkeys(_SCALES.get(verdict.scale, verdict.scale) for verdict in verdicts if verdict.scale)
-    return "\n".join([*tables, *(f"Scale {_escaped(scale)}.\n" for scale in scales), f"{_NOTE}\n"])
+    return "\n".join([*tables, *(f"{_escaped(words)}\n" for words in _scales(verdicts)), f"{_NOTE}\n"])
+
+
+def _scales(verdicts: Sequence[Verdict]) -> list[str]:
+    """A sentence for each scale that was run."""
+    known = dict.fromkeys(verdict.scale for verdict in verdicts if verdict.scale)
+    return [f"Scale {_SCALES.get(scale, scale)}." for scale in known]
 
 
 def _table(claim: str, verdicts: Sequence[Verdict]) -> str:
     lines = [("run", "paper", "ours, 95 % interval", "verdict", "why"), ("---",) * 5]
     for verdict in verdicts:
-        run = f"{verdict.group}, {verdict.scale}" if verdict.scale else verdict.group
         paper = verdict.paper.removeprefix("paper: ")
-        lines.append((run, paper, verdict.ours, f"**{verdict.verdict}**", verdict.reason))
+        lines.append((verdict.where, paper, verdict.ours, f"**{verdict.verdict}**", verdict.reason))
     return f"**{_escaped(claim)}**\n\n" + "".join(f"| {' | '.join(map(_escaped, line))} |\n" for line in lines)
 
 

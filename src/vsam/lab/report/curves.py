@@ -16,7 +16,7 @@ Lines = list[dict[str, Any]]
 
 def read_epochs(path: Path, problems: list[str]) -> Lines:
     """The lines of `metrics.jsonl` that can be used; what is wrong is added to the problems."""
-    lines, reason = read_json_lines(path / "metrics.jsonl", {"epoch": 0, "step": 1, "seconds": 1e-9})
+    lines, reason = read_json_lines(path / "metrics.jsonl", {"epoch": 0, "step": 1, "samples": 0, "seconds": 1e-9})
     problems += [reason] if reason else []
     return [line if isinstance(line.get("turn"), str) else line | {"turn": None} for line in lines]
 

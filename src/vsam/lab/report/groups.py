@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vsam.lab.compare import Row, summarise
+from vsam.lab.compare import Cell, Row, summarise
 from vsam.lab.errors import UserError
 from vsam.lab.methods import METHODS, find_method
 from vsam.lab.report.downsample import Buckets, merge
@@ -60,6 +60,11 @@ class Group:
     def finished(self) -> list[ReadRun]:
         """The runs that are in the table."""
         return [run for run in self.runs if run.state == "finished"]
+
+    @property
+    def cells(self) -> list[Cell]:
+        """The finished ones as the table takes them."""
+        return [run.cell for run in self.finished]
 
     def has(self, key: str) -> bool:
         """Whether any run has a metric."""

@@ -52,9 +52,10 @@ def read_json_lines(path: Path, least: Mapping[str, float]) -> tuple[list[dict[s
 
     Args:
         path: of the file.
-        least: numbers that a line must have, with the smallest value that each can be.
+        least: numbers that a line must have, with the smallest value that each can be; `step` is one and must rise.
     """
     lines: list[dict[str, Any]] = []
+    before = 0.0
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             for count, text in enumerate(file, start=1):
@@ -65,6 +66,10 @@ def read_json_lines(path: Path, least: Mapping[str, float]) -> tuple[list[dict[s
                     if not smallest <= number(line.get(name)) < math.inf:
                         wrong = f"{name} is {line.get(name)!r:.40}"
                         return lines, f"{path.name} is wrong at line {count:,} ({wrong}): it is used up to there."
+                if not line["step"] > before:
+                    wrong = f"step {line['step']} comes after {before:g}"
+                    return lines, f"{path.name} is wrong at line {count:,} ({wrong}): it is used up to there."
+                before = line["step"]
                 lines.append(line)
     except FileNotFoundError:
         return lines, f"{path.name} is missing."

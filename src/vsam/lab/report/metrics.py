@@ -36,6 +36,6 @@ STEP_METRICS = (
     Metric("psf_norm", "PSF norm", "‖PSF‖", (0, None)),
     Metric("psf_share", "PSF norm against gradient norm", "‖PSF‖ / ‖g‖", (0, None)),
     Metric("rate", "Sampling rate", "sampling rate", (0, 1.05), holds=True),
-    Metric("change_var", "Mean change of the PSF’s variance", "ĉ_var", holds=True),
-    Metric("change_norm", "Mean change of the PSF’s norm", "ĉ_norm", holds=True),
+    Metric("change_var", "Mean change of the variance of ‖PSF‖", "ĉ_var", holds=True),
+    Metric("change_norm", "Mean change of ‖PSF‖ / ‖g‖", "ĉ_norm", holds=True),
 )

@@ -8,12 +8,13 @@ Point = tuple[float, float]
 _Box = tuple[float, float, float, float]
 
 # The side of the point that the name stands on: across and up, -1, 0 or 1.
+_ROUNDS = 3  # names that were placed early make room for later ones
 SIDES = ((1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
 
 
 def place(
     points: Sequence[Point], bars: Sequence[Point], sizes: Sequence[Point], frame: Point, gap: float = 7
-) -> list[Point]:
+) -> list[tuple[int, int]]:
     """A side for the name of each point, one of `SIDES`, with little overlap.
 
     Args:
@@ -26,14 +27,15 @@ def place(
     taken: list[_Box] = [(x - gap, y - gap, x + gap, y + gap) for x, y in points]
     for (x, y), (across, up) in zip(points, bars, strict=True):
         taken += [(x - across, y - 2, x + across, y + 2), (x - 2, y - up, x + 2, y + up)]
-    chosen: list[Point] = []
-    for number, (point, size) in enumerate(zip(points, sizes, strict=True)):
-        others = taken[:number] + taken[number + 1 :]
-        boxes = {side: _box(point, size, side, gap) for side in SIDES}
-        side = min(SIDES, key=lambda side: _cost(boxes[side], others, frame))
-        chosen.append(side)
-        taken.append(boxes[side])
-    return chosen
+    both = zip(points, sizes, strict=True)
+    choices = [{side: _box(point, size, side, gap) for side in SIDES} for point, size in both]
+    chosen: dict[int, tuple[int, int]] = {}
+    for _ in range(_ROUNDS):
+        for number, boxes in enumerate(choices):
+            names = [choices[other][side] for other, side in chosen.items() if other != number]
+            others = [*taken[:number], *taken[number + 1 :], *names]
+            chosen[number] = min(SIDES, key=lambda side: _cost(boxes[side], others, frame))
+    return list(chosen.values())
 
 
 def _box(point: Point, size: Point, side: Point, gap: float) -> _Box:

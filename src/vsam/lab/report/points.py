@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vsam.lab.compare import Row
-from vsam.lab.report.read import ReadRun
-from vsam.lab.speed import relative_speed
+from vsam.lab.speed import Cell, relative_speed
 
 __all__ = ["SpeedPoint", "is_against_sam", "speed_deviations", "speed_points"]
 
@@ -58,17 +57,17 @@ def speed_points(rows: Sequence[Row], deviations: Mapping[str, float]) -> list[S
     ]
 
 
-def speed_deviations(rows: Sequence[Row], runs: Sequence[ReadRun]) -> dict[str, float]:
+def speed_deviations(rows: Sequence[Row], cells: Sequence[Cell]) -> dict[str, float]:
     """How much the speed of a label differs from seed to seed, in the unit of `speed_points`.
 
     Against SAM each seed is compared with SAM's run of the same seed, so SAM itself has none.
     """
     speeds: dict[str, list[float]] = {}
-    references = {run.seed: run.cell for run in runs if run.label == "sam"}
-    for run in runs:
+    references = {cell.seed: cell for cell in cells if cell.label == "sam"}
+    for cell in cells:
         if not is_against_sam(rows):
-            speeds.setdefault(run.label, []).append(run.summary["ais"])
-        elif run.seed in references:
-            speed = relative_speed([run.cell], [references[run.seed]])
-            speeds.setdefault(run.label, []).append(speed.ratio)
+            speeds.setdefault(cell.label, []).append(cell.summary["ais"])
+        elif cell.seed in references:
+            speed = relative_speed([cell], [references[cell.seed]])
+            speeds.setdefault(cell.label, []).append(speed.ratio)
     return {label: statistics.stdev(values) for label, values in speeds.items() if len(values) > 1}

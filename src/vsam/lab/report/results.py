@@ -64,15 +64,15 @@ def _head(with_paper: bool) -> str:
 
 
 def _ours(row: Row) -> list[str]:
-    apart = "" if row.quartiles else "~"
+    to_sam, to_sgd = ("" if quartiles else "~" for quartiles in (row.quartiles_to_sam, row.quartiles))
     quartiles = f" <small>({row.quartiles[0]:.2f}–{row.quartiles[1]:.2f})</small>" if row.quartiles else ""
     return [
         _accuracy(row.accuracy, row.accuracy_std if row.seeds > 1 else None),
         _accuracy(row.best, row.best_std if row.seeds > 1 else None),
         f"{row.samples:,.1f}".removesuffix(".0") + f" <small>({row.samples / row.steps:.0%})</small>",
         f"{row.ais:,.0f}",
-        _ratio(row.ais_ratio_to_sam, apart),
-        _ratio(row.speed_to_sgd, apart) + quartiles,
+        _ratio(row.ais_ratio_to_sam, to_sam),
+        _ratio(row.speed_to_sgd, to_sgd) + quartiles,
         f"{row.ideal_ratio:.2f}",
     ]
 

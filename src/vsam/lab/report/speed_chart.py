@@ -20,7 +20,7 @@ _HEIGHTS = {-1: "bottom", 0: "middle", 1: "top"}
 
 def speed_chart(group: Group, styles: Styles, published: Mapping[str, Published]) -> Chart:
     """Accuracy against speed with deviations over seeds, and the paper's points as hollow ones."""
-    points = speed_points(group.rows, speed_deviations(group.rows, group.finished))
+    points = speed_points(group.rows, speed_deviations(group.rows, group.cells))
     against_sam = is_against_sam(group.rows)
     sides = _place(points)
     traces = [_point(point, styles[point.label], side) for point, side in zip(points, sides, strict=True)]
@@ -41,7 +41,7 @@ def _place(points: Sequence[SpeedPoint]) -> list[str]:
         [(7.0 * len(point.label), 14.0) for point in points],
         _NARROW,
     )
-    return [f"{_HEIGHTS[int(height)]} {_SIDES[int(side)]}" for side, height in sides]
+    return [f"{_HEIGHTS[height]} {_SIDES[side]}" for side, height in sides]
 
 
 def _scaled(values: Sequence[tuple[float, float]], length: float) -> list[tuple[float, float]]:

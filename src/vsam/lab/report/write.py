@@ -85,7 +85,7 @@ def _write_figures(groups: Sequence[Group], folder: Path) -> list[Path]:
         if group.rows:
             made["accuracy-speed"] = figures.accuracy_against_speed(
                 group.rows,
-                deviations=speed_deviations(group.rows, group.finished),
+                deviations=speed_deviations(group.rows, group.cells),
                 published=published_numbers(group),
                 styles=styles,
             )

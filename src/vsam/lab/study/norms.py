@@ -5,6 +5,7 @@ import statistics
 from typing import Any
 
 from vsam.lab.compare import Cell
+from vsam.lab.errors import UserError
 from vsam.lab.folder import read_lines
 
 __all__ = ["STRETCHES", "norms_of"]
@@ -31,7 +32,14 @@ def _stretches(cell: Cell) -> dict[str, list[float | None]]:
     steps = cell.summary["steps"]
     count = min(STRETCHES, steps)
     lines: list[list[dict[str, Any]]] = [[] for _ in range(count)]
-    for line in read_lines(cell.path / "steps.jsonl"):
+    found = read_lines(cell.path / "steps.jsonl")
+    expected = cell.summary["samples"] - cell.summary.get("skipped", 0)
+    if len(found) < expected or any(not 1 <= line["step"] <= steps for line in found):
+        raise UserError(
+            f"{cell.path / 'steps.jsonl'} is damaged: it has {len(found):,} usable lines for "
+            f"{expected:,} sampled steps. Delete the run's folder to train it again."
+        )
+    for line in found:
         lines[(line["step"] - 1) * count // steps].append(line)
     sizes = [_end(i + 1, count, steps) - _end(i, count, steps) for i in range(count)]
     means = {name: [_mean(stretch, key) for stretch in lines] for name, key in _NAMES.items()}

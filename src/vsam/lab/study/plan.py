@@ -134,6 +134,7 @@ def _variant(recipe: Recipe, settings: dict[str, float]) -> dict[str, Any]:
 
 def _quantized(scale: Scale, model: str, seeds: int, runs: Path) -> list[Part]:
     """Full precision first, then every method from the checkpoint of its seed."""
+    runs = runs.resolve()  # so that machines of a cluster find the checkpoints from wherever they work
     source = {"tiny": "fashion-mini", "small": "cifar10-small", "paper": "cifar10-resnet18"}[scale]
     lsq = {"tiny": "cifar10-small-lsq", "small": "cifar10-small-lsq", "paper": f"cifar10-{model}-lsq"}[scale]
     full, quantized = _load(source, scale), _load(lsq, scale)
@@ -150,7 +151,9 @@ def _quantized(scale: Scale, model: str, seeds: int, runs: Path) -> list[Part]:
             **common,
             name=f"{quantized.name}-{model}",
             method=method,
-            quantize=quantized.quantize.model_copy(update={"checkpoint": str(run_path(runs, start) / "checkpoint.pt")}),
+            quantize=quantized.quantize.model_copy(
+                update={"checkpoint": str(run_path(runs.resolve(), start) / "checkpoint.pt")}
+            ),
         )
         for seed, start in enumerate(begin)
         for method in ("sgd", "sam", "vsam")

@@ -11,7 +11,8 @@ import torch
 
 from vsam.lab.compare import Cell, Progress, Row, Silent, compare, read_cell, run_path, steps_done, summarise
 from vsam.lab.folder import read_summary
-from vsam.lab.recipe import Recipe
+from vsam.lab.paper.numbers import Published, reference
+from vsam.lab.recipe import Recipe, check_recipe
 from vsam.lab.speed import relative_speed
 from vsam.lab.study.norms import norms_of
 from vsam.lab.study.plan import Part, Scale, Study
@@ -29,6 +30,12 @@ class PartOutcome:
     name: str
     rows: list[Row]
     cells: list[Cell]
+
+    @property
+    def published(self) -> dict[str, Published]:
+        """The paper's numbers by label, for runs whose setting is the paper's."""
+        found = {cell.label: reference(check_recipe(cell.label, _config(cell)), cell.label) for cell in self.cells}
+        return {label: numbers for label, numbers in found.items() if numbers is not None}
 
 
 @dataclass(frozen=True)
@@ -102,10 +109,26 @@ def run_study(
     shown.begin([cell for part in wanted for cell in _cells(part, runs, data_dir)])
     failures: list[str] = []
     for part in wanted:
-        named = _Named(part.name, shown)
-        part_failures = (train or _in_turns)(part.recipes, runs, data_dir, device, named)
-        failures += [f"{part.name}: {failure}" for failure in part_failures]
+        ready, waiting = _sorted_out(part, runs)
+        part_failures = (train or _in_turns)(ready, runs, data_dir, device, _Named(part.name, shown)) if ready else []
+        failures += [f"{part.name}: {failure}" for failure in [*part_failures, *waiting]]
     return Outcome(study, scale, [found for part in parts if (found := _gather(part, runs))], failures)
+
+
+def _sorted_out(part: Part, runs: Path) -> tuple[list[Recipe], list[str]]:
+    """The recipes that can be trained, and a sentence for each that would start from a run that is not finished."""
+    ready, waiting = [], []
+    for recipe in part.recipes:
+        checkpoint = recipe.quantize.checkpoint if recipe.quantize else "none"
+        is_done = read_summary(run_path(runs, recipe)) is not None
+        if is_done or checkpoint == "none" or read_summary(Path(checkpoint).parent) is not None:
+            ready.append(recipe)
+        else:
+            source = Path(checkpoint).parent
+            waiting.append(
+                f"{recipe.label}, seed {recipe.seed}: not run, because {source} has not been trained to its end."
+            )
+    return ready, waiting
 
 
 def _in_turns(
@@ -116,12 +139,16 @@ def _in_turns(
 
 def _cells(part: Part, runs: Path, data_dir: Path | None) -> list[tuple[str, int, int, int]]:
     """What the progress begins with. Loading the data here finds missing ones before anything is trained."""
-    if all(read_summary(run_path(runs, recipe)) for recipe in part.recipes):
-        return []
+    names = [(f"{part.name} {recipe.label}", recipe.seed) for recipe in part.recipes]
+    summaries = [read_summary(run_path(runs, recipe)) for recipe in part.recipes]
+    done = [summary["steps"] for summary in summaries if summary]
+    if len(done) == len(names):
+        return [(*name, steps, steps) for name, steps in zip(names, done, strict=True)]
     first = part.recipes[0]
     images = len(load_data(first, data_dir, torch.device("cpu")).train_images)
     total = first.epochs * -(-images // first.batch)
-    return [(f"{part.name} {r.label}", r.seed, steps_done(run_path(runs, r), total), total) for r in part.recipes]
+    begun = [steps_done(run_path(runs, recipe), total) for recipe in part.recipes]
+    return [(*name, steps, total) for name, steps in zip(names, begun, strict=True)]
 
 
 def _gather(part: Part, runs: Path) -> PartOutcome | None:

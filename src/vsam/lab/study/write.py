@@ -1,44 +1,70 @@
 """What a study leaves behind: its numbers as JSON, its tables, its figures."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from vsam.lab.errors import UserError
 from vsam.lab.files import make_folder, write_atomically
-from vsam.lab.study.plan import Scale
+from vsam.lab.study.plan import STUDIES, Scale
 from vsam.lab.study.run import Outcome
 from vsam.lab.tables import to_latex, to_markdown
 
-__all__ = ["check_scale", "read_studies", "write_json", "write_study"]
+__all__ = ["NAMES", "check_scale", "read_studies", "seeds_before", "write_json", "write_study"]
+
+
+NAMES = (*STUDIES, "convergence")
+"""Of all studies, those without runs of networks included."""
 
 
 def check_scale(out: Path, name: str, scale: Scale) -> None:
     """Refuse to overwrite a study that was run at another scale."""
-    before = read_studies(out).get(name)
+    try:
+        before = read_studies(out, [name]).get(name)
+    except UserError:  # it will be written anew
+        return
     if before is not None and before["scale"] != scale:
         raise UserError(
             f"{out} holds {name} at scale {before['scale']}, not {scale}. Choose another folder with --out."
         )
 
 
-def read_studies(out: Path) -> dict[str, dict[str, Any]]:
-    """The studies in a folder by name; what else lies there is left alone."""
+def read_studies(out: Path, names: Iterable[str] = NAMES) -> dict[str, dict[str, Any]]:
+    """The studies in a folder by name; what else lies there is left alone.
+
+    Args:
+        out: the folder.
+        names: of the studies to look for.
+    """
     found = {}
-    for path in sorted(out.glob("*.json")):
+    for name in names:
+        path = out / f"{name}.json"
+        if not path.exists():
+            continue
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise UserError(f"{path} cannot be read: {error}. Delete it, or run its study again.") from error
-        if isinstance(content, dict) and {"study", "scale", "rows"} <= content.keys():
-            found[str(content["study"])] = content
+        if not isinstance(content, dict) or not {"study", "scale", "rows"} <= content.keys():
+            raise UserError(f"{path} is no study's. Delete it, or run its study again.")
+        found[name] = content
     return found
+
+
+def seeds_before(out: Path, name: str) -> int:
+    """How many seeds a study in the folder has, 0 if there is none."""
+    try:
+        rows = read_studies(out, [name])[name]["rows"]
+        return max(int(row["seeds"]) for row in rows)
+    except (UserError, KeyError, TypeError, ValueError):
+        return 0
 
 
 def write_json(out: Path, content: dict[str, Any]) -> Path:
     """Write a study's numbers to `NAME.json`."""
     path = out / f"{content['study']}.json"
-    write_atomically(path, json.dumps(content, indent=2) + "\n")
+    write_atomically(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
     return path
 
 
@@ -59,6 +85,7 @@ def write_study(outcome: Outcome, out: Path, command: str) -> list[Path]:
 
 def _figures(outcome: Outcome, rows: list[dict[str, Any]], folder: Path) -> list[Path]:
     from vsam.lab.report.figures import accuracy_against_speed, save_figure  # matplotlib takes a second to import
+    from vsam.lab.report.points import speed_deviations
     from vsam.lab.study.figures import norms_figure, setting_figure
 
     study = outcome.study
@@ -68,7 +95,9 @@ def _figures(outcome: Outcome, rows: list[dict[str, Any]], folder: Path) -> list
         figures = {study.name: norms_figure(rows)}
     else:
         figures = {
-            f"{study.name}-{part.name}": accuracy_against_speed(part.rows)
+            f"{study.name}-{part.name}": accuracy_against_speed(
+                part.rows, deviations=speed_deviations(part.rows, part.cells), published=part.published
+            )
             for part in outcome.parts
             if len(part.rows) > 1
         }

@@ -125,10 +125,10 @@ class Search:
                 self._train_epochs(trial, runs, watcher)
             finally:
                 runs.close()
-        except RunError as error:
+        except (RunError, torch.OutOfMemoryError, MemoryError) as error:
             if isinstance(error.__cause__, OSError):  # a full disk is not the settings' fault
                 raise
-            self._finish(trial, {"error": str(error)})
+            self._finish(trial, {"error": str(error) or type(error).__name__})
         except UpdateFinishedTrialError:  # silent for so long that another machine took it over, and ended it
             pass
         self._clear_away()

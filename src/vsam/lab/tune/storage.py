@@ -47,7 +47,7 @@ def open_database(url: str) -> RDBStorage:
         except ImportError as error:
             raise UserError(
                 f"--storage needs a driver for its database: {_hide(str(error.__cause__ or error), url)}. "
-                "Install it, for instance: pip install psycopg2-binary"
+                "Install that with pip (psycopg2-binary for postgresql+psycopg2://, pymysql for mysql+pymysql://)."
             ) from None
         except RuntimeError as error:
             raise UserError(f"--storage was written by another version of Optuna: {_hide(str(error), url)}") from None
