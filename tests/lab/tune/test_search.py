@@ -196,6 +196,18 @@ def test_a_full_disk_is_nobodys_failure(tmp_path, monkeypatch):
     assert count_states(results(search)) == "2 trials: 2 complete"
 
 
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("no memory left"), MemoryError()])
+def test_settings_that_need_too_much_memory_fail_and_the_search_goes_on(tmp_path, error):
+    def stop(event):
+        if event == ("epoch", 0, 1):
+            raise error
+
+    search = open_search(tmp_path, 2)
+    assert search.run(Watched(stop)) == 2
+    assert count_states(results(search)) == "2 trials: 1 complete, 1 failed"
+    assert results(search)[0].error == (str(error) or "MemoryError")
+
+
 @pytest.mark.parametrize(("others", "state", "epochs"), [(101.0, "pruned", 4), (-1.0, "complete", 6)])
 def test_a_trial_that_lags_behind_is_pruned_late_and_never_early(tmp_path, others, state, epochs):
     search = open_search(tmp_path, 6, quick_plan("epochs=6", search="rho=0.1:0.5"))

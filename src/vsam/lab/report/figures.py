@@ -27,6 +27,7 @@ _UP = {-1: "top", 0: "center", 1: "bottom"}
 def accuracy_against_speed(
     rows: Sequence[Row],
     *,
+    name: str = "",
     deviations: Mapping[str, float] | None = None,
     published: Mapping[str, Published] | None = None,
     styles: Styles | None = None,
@@ -35,6 +36,7 @@ def accuracy_against_speed(
 
     Args:
         rows: of one table, at least one.
+        name: of the recipe, for the title.
         deviations: of the speed over seeds by label, as `speed_deviations` gives them.
         published: the paper's numbers by label, drawn hollow; they need SAM among the rows.
         styles: by label, where several figures belong together.
@@ -54,7 +56,8 @@ def accuracy_against_speed(
         axes.set_ylabel("test accuracy of the last epoch, %")
         bars = "bars: one standard deviation over seeds" if max(row.seeds for row in rows) > 1 else "one seed"
         hollow = "; hollow: the paper’s, best epoch" if published and is_against_sam(rows) else ""
-        axes.set_title(f"{_title(rows)}\n{bars}{hollow}", parse_math=False)
+        title = f"{name}: {_title(rows)}" if name else _title(rows)
+        axes.set_title(f"{title}\n{bars}{hollow}", parse_math=False)
         _name_points(figure, axes, points)
     return figure
 

@@ -85,6 +85,7 @@ def _write_figures(groups: Sequence[Group], folder: Path) -> list[Path]:
         if group.rows:
             made["accuracy-speed"] = figures.accuracy_against_speed(
                 group.rows,
+                name=group.recipe,
                 deviations=speed_deviations(group.rows, group.cells),
                 published=published_numbers(group),
                 styles=styles,

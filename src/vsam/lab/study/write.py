@@ -96,7 +96,10 @@ def _figures(outcome: Outcome, rows: list[dict[str, Any]], folder: Path) -> list
     else:
         figures = {
             f"{study.name}-{part.name}": accuracy_against_speed(
-                part.rows, deviations=speed_deviations(part.rows, part.cells), published=part.published
+                part.rows,
+                name=part.name,
+                deviations=speed_deviations(part.rows, part.cells),
+                published=part.published,
             )
             for part in outcome.parts
             if len(part.rows) > 1
