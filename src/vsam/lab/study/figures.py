@@ -28,7 +28,7 @@ def setting_figure(rows: Sequence[Record], varied: str) -> Figure:
         if row["method"] == "sam":
             left.axhline(row["accuracy"], color=_GREY, linestyle="--")
             left.annotate(
-                "SAM", (1, row["accuracy"]), xycoords=("axes fraction", "data"), ha="right", va="bottom", color=_GREY
+                "SAM", (1, row["accuracy"]), xycoords=("axes fraction", "data"), ha="right", va="top", color=_GREY
             )
     left.set_ylabel("test accuracy of the last epoch, %")
     right.set_ylabel("sampled steps, %")
