@@ -76,5 +76,5 @@ def check_time(name, images_per_second):
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_result_that_a_header_points_to_is_there(name):
-    for path in re.findall(r"benchmarks/results/[\w.-]+", recipe_header(name)):
+    for path in re.findall(r"(?:benchmarks/results|docs)/[\w.-]+\.md", recipe_header(name)):
         assert (Path(__file__).parents[2] / path).exists()
