@@ -8,6 +8,7 @@ import torch
 
 from lab.runs import CPU, quick_recipe
 from vsam.lab.compare import run_path
+from vsam.lab.errors import UserError
 from vsam.lab.study.plan import Part, Study
 from vsam.lab.study.run import run_study
 from vsam.lab.train import Run
@@ -72,6 +73,14 @@ def test_a_cell_that_fails_is_listed_and_stops_nothing(tmp_path):
     assert [[row.label for row in found.rows] for found in outcome.parts] == [["sam"], ["sgd"]]
     (failure,) = outcome.failures
     assert failure.startswith("one: sgd, seed 0: The loss is nan")
+
+
+def test_other_settings_in_a_later_part_are_found_before_anything_is_trained(tmp_path):
+    run(study([part("two", ("method=sgd",))]), tmp_path)
+    parts = [part("one", ("method=sgd",)), part("two", ("method=sgd", "lr=0.2"))]
+    with pytest.raises(UserError, match=r"two/sgd/seed-0 was begun with other settings \(lr "):
+        run(study(parts), tmp_path)
+    assert not (tmp_path / "runs/one").exists()
 
 
 def test_memory_that_runs_out_stops_one_cell_only(tmp_path, monkeypatch):

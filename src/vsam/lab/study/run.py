@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from vsam.lab.compare import Cell, Progress, Row, Silent, compare, read_cell, run_path, steps_done, summarise
-from vsam.lab.folder import read_summary
+from vsam.lab.folder import check_settings, read_summary
 from vsam.lab.paper.numbers import Published, reference
 from vsam.lab.recipe import Recipe, check_recipe
 from vsam.lab.speed import relative_speed
@@ -106,6 +106,8 @@ def run_study(
     runs = out / "runs"
     parts = study.plan(scale, seeds, runs)
     wanted = [part for part in parts if not only or part.name in only]
+    for recipe in (recipe for part in wanted for recipe in part.recipes):
+        check_settings(run_path(runs, recipe), recipe)
     shown.begin([cell for part in wanted for cell in _cells(part, runs, data_dir)])
     failures: list[str] = []
     for part in wanted:
