@@ -112,6 +112,15 @@ def test_interrupted_at_every_moment_it_tries_and_finds_the_same(searched, tmp_p
     assert [outcome(result) for result in ours] == [outcome(result) for result in theirs]
 
 
+@pytest.fixture
+def interruptible():
+    """Ctrl-C as in a terminal; what runs in the background of a shell ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_waits_for_a_moment_when_nothing_is_half_done(tmp_path):
     search = open_search(tmp_path, 1)
 
@@ -127,6 +136,7 @@ def test_ctrl_c_waits_for_a_moment_when_nothing_is_half_done(tmp_path):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_second_ctrl_c_does_not_wait(tmp_path):
     def press(event):
         if event[0] == "epoch":
