@@ -50,9 +50,9 @@ def test_studies_share_the_runs_with_the_recipes_own_settings(tmp_path):
     paths = {study: {run_path(tmp_path, r) for r in recipes(study, "small", tmp_path)} for study in STUDIES}
     for study in ("ablation", "norms"):
         assert paths[study] <= paths["table1"]
-    for study, values in (("alpha", 5), ("gamma", 4)):
-        assert len(paths[study] & paths["table1"]) == 3 * 2  # SAM and one value, three seeds
-        assert len(paths[study] - paths["table1"]) == 3 * (values - 1)
+    for study, parts, values in (("alpha", 1, 5), ("gamma", 3, 4)):
+        assert len(paths[study] & paths["table1"]) == 3 * parts * 2  # SAM and one value, three seeds
+        assert len(paths[study] - paths["table1"]) == 3 * parts * (values - 1)
 
 
 @pytest.mark.parametrize("scale", SCALES)

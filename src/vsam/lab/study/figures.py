@@ -1,5 +1,6 @@
 """The figures that only studies have: a varied setting, and the norms over training."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,9 +18,17 @@ Record = Mapping[str, Any]
 
 
 def setting_figure(rows: Sequence[Record], varied: str) -> Figure:
-    """Accuracy and the share of sampled steps against the varied setting, with every seed as a dot."""
-    figure = Figure(figsize=(6.4, 3.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    """Accuracy and the share of sampled steps against the varied setting, with every seed as a dot; a line a part."""
+    found = Counter(row["recipe"] for row in rows if row[varied] is not None)
+    parts = [part for part, count in found.items() if count > 1] or list(found)
+    figure = Figure(figsize=(6.4, 0.4 + 2.8 * len(parts)), layout="constrained")
+    for (left, right), part in zip(figure.subplots(len(parts), 2, squeeze=False), parts, strict=True):
+        _draw_setting(left, right, [row for row in rows if row["recipe"] == part], varied)
+    figure.suptitle("dots: seeds, line: their mean", fontsize=9)
+    return figure
+
+
+def _draw_setting(left: Axes, right: Axes, rows: Sequence[Record], varied: str) -> None:
     own = [row for row in rows if row[varied] is not None]
     values = [row[varied] for row in own]
     _with_seeds(left, values, [row["accuracies"] for row in own])
@@ -28,16 +37,16 @@ def setting_figure(rows: Sequence[Record], varied: str) -> Figure:
         if row["method"] == "sam":
             left.axhline(row["accuracy"], color=_GREY, linestyle="--")
             left.annotate(
-                "SAM", (1, row["accuracy"]), xycoords=("axes fraction", "data"), ha="right", va="top", color=_GREY
+                "SAM", (0.02, row["accuracy"]), xycoords=("axes fraction", "data"), ha="left", va="bottom", color=_GREY
             )
-    left.set_ylabel("test accuracy of the last epoch, %")
+    left.margins(y=0.1)
+    left.set_title(_where(rows[0]), fontsize=9)
+    left.set_ylabel("test accuracy, %")
     right.set_ylabel("sampled steps, %")
     right.set_ylim(bottom=0)
     for axes in (left, right):
         axes.set_xlabel(_SYMBOLS[varied])
         axes.grid(alpha=0.3)
-    figure.suptitle(f"{_where(rows[0])}; dots: seeds, line: their mean", fontsize=9)
-    return figure
 
 
 def norms_figure(rows: Sequence[Record]) -> Figure:

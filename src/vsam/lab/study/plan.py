@@ -21,6 +21,7 @@ _RECIPES: dict[Scale, list[str]] = {
     "small": ["cifar10-small", "cifar10-small-noisy", "cifar100-small"],
     "paper": _PAPER,
 }
+_STUDIED: dict[Scale, str] = {"tiny": "fashion-mini", "small": "cifar10-small-noisy", "paper": "cifar100-wrn28-10"}
 _ABLATED = ("sgd", "sam", "sam-5", "vsam", "vsam-a")
 _PAPERS_ALPHA, _PAPERS_GAMMA = 0.13, 0.8  # what the one study holds fast while it varies the other
 
@@ -72,12 +73,15 @@ def _norms(scale: Scale, seeds: int, runs: Path) -> list[Part]:
 def _alpha(scale: Scale, seeds: int, runs: Path) -> list[Part]:
     values = [0.05, 0.1, 0.13, 0.15, 0.2] if scale == "paper" else [0.05, 0.1, 0.2, 0.3, 0.4]
     fast = {"gamma": _PAPERS_GAMMA} if scale == "paper" else {}
-    return [_varied(scale, [{"alpha": value, **fast} for value in values], seeds)]
+    name = _STUDIED[scale]
+    return [_varied(_load(name, scale), [{"alpha": value, **fast} for value in values], seeds)]
 
 
 def _gamma(scale: Scale, seeds: int, runs: Path) -> list[Part]:
     fast = {"alpha": _PAPERS_ALPHA} if scale == "paper" else {}
-    return [_varied(scale, [{"gamma": value, **fast} for value in (0.6, 0.7, 0.8, 0.9)], seeds)]
+    names = _RECIPES[scale] if scale == "small" else [_STUDIED[scale]]
+    settings = [{"gamma": value, **fast} for value in (0.6, 0.7, 0.8, 0.9)]
+    return [_varied(_load(name, scale), settings, seeds) for name in names]
 
 
 def _lsq(scale: Scale, seeds: int, runs: Path) -> list[Part]:
@@ -114,8 +118,7 @@ def _with(recipe: Recipe, seed: int, **changes: Any) -> Recipe:
     return recipe.model_copy(update={"seed": recipe.seed + seed, **changes})
 
 
-def _varied(scale: Scale, settings: Sequence[dict[str, float]], seeds: int) -> Part:
-    recipe = _load({"tiny": "fashion-mini", "small": "cifar10-small-noisy", "paper": "cifar100-wrn28-10"}[scale], scale)
+def _varied(recipe: Recipe, settings: Sequence[dict[str, float]], seeds: int) -> Part:
     return Part(
         recipe.name,
         tuple(
