@@ -301,6 +301,17 @@ def test_quantized_runs_are_evidence_for_their_own_claim_only():
     assert verdict(LSQ, gain_of_four(row("vsam", spread(71.0)))).verdict == "not run"
 
 
+def test_vsam_is_judged_with_every_gamma_that_was_studied():
+    own, other = row("vsam", spread(71.0), label="vsam"), row("vsam", paired(4.0, 0.6), label="vsam-gamma-0.9")
+    gammas = study("gamma", own | {"gamma": 0.7}, other | {"gamma": 0.9})
+    table = gain_of_four(own, row("vsam-a", spread(71.0)))
+    for claim, expected in ((EQUAL, ["contradicted", "supported"]), (REUSE, [UNDECIDED, "supported"])):
+        found = verdicts(claim, table, gammas)
+        assert [verdict.verdict for verdict in found] == expected
+        assert [verdict.group.partition("steps")[2] for verdict in found] == ["", ", γ = 0.9"]
+    assert len(verdicts(PREMISE, table, gammas)) == 1
+
+
 def test_groups_are_judged_apart_and_named():
     rows = []
     for data, noise, gain in (("cifar10", None, 4.0), ("cifar10", 0.3, -4.0), ("cifar100", None, 0.1)):

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from vsam.lab.errors import UserError
 
-__all__ = ["Group", "NotRun", "StudyRow", "collect", "samples_share", "seed_values"]
+__all__ = ["Group", "NotRun", "StudyRow", "collect", "samples_share", "seed_values", "with_other_gammas"]
 
 StudyRow = Mapping[str, Any]
 
@@ -82,6 +82,24 @@ def collect(studies: Mapping[str, Mapping[str, Any]]) -> list[Group]:
                 raise UserError(f"Study {name} has two rows for {_identity(row)[0]} on {group.name}: keep one of them.")
             rows.append(row)
     return list(groups.values())
+
+
+def with_other_gammas(group: Group) -> list[Group]:
+    """The group once more for each γ of its study of γ that is not its recipe's; that row then stands for vSAM."""
+    kept = {
+        study: [row for row in rows if row["method"] != "vsam"]
+        for study, rows in group.rows.items()
+        if study not in _VARIED
+    }
+    others = [row for row in group.varied("gamma") if row.get("label") != "vsam"]
+    return [
+        replace(
+            group,
+            name=f"{group.name}, γ = {row['gamma']:g}",
+            rows={**kept, "table1": [{**row, "gamma": None}, *kept.get("table1", [])]},
+        )
+        for row in others
+    ]
 
 
 def seed_values(row: StudyRow, key: str) -> dict[int, Any]:
