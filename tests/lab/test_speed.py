@@ -75,7 +75,7 @@ def test_only_a_finished_run_is_a_cell(tmp_path):
         read_cell(tmp_path)
     numbers = ("accuracy", "best", "samples", "ais", "seconds", "steps")
     summary = {"method": "sam", "seed": 3, **dict.fromkeys(numbers, 1.0)}
-    for accuracy in (None, float("nan"), "5"):
+    for accuracy in (None, float("nan"), "5", 10**400):
         (tmp_path / "summary.json").write_text(json.dumps({**summary, "accuracy": accuracy}))
         with pytest.raises(RunError, match="no finished run"):
             read_cell(tmp_path)

@@ -9,13 +9,25 @@ from typing import Any, Protocol
 
 import torch
 
+from vsam.lab.data import Dataset
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.folder import check_settings, read_lines, read_summary
 from vsam.lab.recipe import Recipe
 from vsam.lab.speed import Cell, Speed, read_cell, relative_speed
 from vsam.lab.train import Run, load_data
 
-__all__ = ["Cell", "Progress", "Row", "Silent", "compare", "read_cell", "run_path", "steps_done", "summarise"]
+__all__ = [
+    "Cell",
+    "Progress",
+    "Row",
+    "Silent",
+    "compare",
+    "count_steps",
+    "read_cell",
+    "run_path",
+    "steps_done",
+    "summarise",
+]
 
 
 _NUMBERS = ("accuracy", "best", "samples", "ais")
@@ -117,7 +129,7 @@ def compare(
     if all(read_summary(run_path(out, recipe)) for recipe in recipes):  # then no data are needed
         return [read_cell(run_path(out, recipe)) for recipe in recipes], []
     dataset = load_data(recipes[0], data_dir, device)
-    total = recipes[0].epochs * -(-len(dataset.train_images) // recipes[0].batch)
+    total = count_steps(recipes[0], dataset)
     shown.begin([(r.label, r.seed, steps_done(run_path(out, r), total), total) for r in recipes])
     failures: list[str] = []
     cells: list[Cell] = []
@@ -137,6 +149,11 @@ def compare(
             for run in runs:
                 run.close()
     return cells, failures
+
+
+def count_steps(recipe: Recipe, dataset: Dataset) -> int:
+    """How many steps a whole run takes."""
+    return recipe.epochs * -(-len(dataset.train_images) // recipe.batch)
 
 
 def steps_done(path: Path, total: int) -> int:

@@ -12,7 +12,7 @@ from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.recipe import Recipe, completed
 
-__all__ = ["RunFolder", "check_settings", "read_lines", "read_summary"]
+__all__ = ["RunFolder", "check_settings", "number", "read_lines", "read_summary"]
 
 _NUMBERS = ("accuracy", "best", "samples", "ais", "seconds", "steps", "seed")
 
@@ -139,13 +139,19 @@ def read_summary(path: Path) -> dict[str, Any] | None:
         summary: dict[str, Any] = json.loads((path / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    if not isinstance(summary, dict) or not all(_is_number(summary.get(name)) for name in _NUMBERS):
+    if not isinstance(summary, dict) or not all(math.isfinite(number(summary.get(name))) for name in _NUMBERS):
         return None
     return summary
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+def number(value: object) -> float:
+    """The value as a number; NaN for everything that is none."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan
 
 
 def _difference(begun: dict[str, Any], wanted: dict[str, Any]) -> str:

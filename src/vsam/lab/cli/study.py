@@ -16,7 +16,7 @@ from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.study.plan import SCALES, SEEDS, STUDIES, Scale
 from vsam.lab.study.run import Outcome, Train, run_study
-from vsam.lab.study.write import NAMES, check_scale, read_studies, seeds_before, write_json, write_study
+from vsam.lab.study.write import NAMES, check_scale, read_studies, seeds_before, write_convergence, write_study
 from vsam.lab.tables import SPEEDS, to_terminal
 
 __all__ = ["fill_ray", "study"]
@@ -114,9 +114,7 @@ def _show(outcome: Outcome, out: Path, paths: Sequence[Path]) -> None:
 
 
 def _convergence(scale: Scale, out: Path) -> None:
-    from vsam.lab.convergence.average import convergence_figure, reading, run_convergence
-    from vsam.lab.convergence.tables import to_latex, to_markdown
-    from vsam.lab.report.figures import save_figure
+    from vsam.lab.convergence.average import reading, run_convergence
 
     with resumable(), make_progress() as progress:
         begun: list[int] = []
@@ -128,15 +126,7 @@ def _convergence(scale: Scale, out: Path) -> None:
             progress.advance("convergence", 0, done)
 
         content = run_convergence(scale, out, show)
-    rows = content["rows"]
-    paths = [write_json(out, {**content, "command": typed_command()})]
-    head = f"# The average of Lemma 2 over T\n\nScale: {scale}. {rows[0]['seeds']} seeds, mean ± deviation.\n\n"
-    for path, text in (("convergence.md", head + to_markdown(rows)), ("convergence.tex", to_latex(rows))):
-        write_atomically(out / path, text)
-        paths.append(out / path)
-    make_folder(out / "figures")
-    paths += save_figure(convergence_figure(rows), out / "figures/convergence")
-    for line in [*reading(rows), *map(str, paths)]:
+    for line in [*reading(content["rows"]), *map(str, write_convergence(content, out, typed_command()))]:
         typer.echo(line)
 
 

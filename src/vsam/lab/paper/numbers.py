@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -20,6 +21,7 @@ __all__ = [
     "gamma",
     "lsq",
     "reference",
+    "references",
     "table1",
 ]
 
@@ -133,6 +135,12 @@ def reference(recipe: Recipe, label: str) -> Published | None:
     if label == "vsam-a":
         return ablation(recipe.data.name)[label] if recipe.model == "resnet18" else None
     return table1(recipe.model, recipe.data.name).get(label)
+
+
+def references(recipes: Mapping[str, Recipe]) -> dict[str, Published]:
+    """Those of some runs' recipes, by the same names, that have one."""
+    found = {name: reference(recipe, recipe.label) for name, recipe in recipes.items()}
+    return {name: numbers for name, numbers in found.items() if numbers is not None}
 
 
 def _varied(recipe: Recipe) -> Published | None:

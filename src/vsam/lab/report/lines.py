@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["number", "one_line", "printable", "read_json", "read_json_lines"]
+from vsam.lab.folder import number
+
+__all__ = ["one_line", "printable", "read_json", "read_json_lines"]
 
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
@@ -20,16 +22,6 @@ def printable(value: object) -> str:
 def one_line(value: object) -> str:
     """Any value as text of one line."""
     return " ".join(printable(value).split())
-
-
-def number(value: object) -> float:
-    """The value as a number; NaN for everything that is none."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return math.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return math.nan
 
 
 def read_json(path: Path) -> tuple[dict[str, Any] | None, str | None]:

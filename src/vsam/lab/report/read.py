@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from vsam.lab.folder import number
 from vsam.lab.recipe import Recipe
 from vsam.lab.report.curves import Lines, epoch_curves, read_epochs, read_samples, step_curves
 from vsam.lab.report.downsample import Buckets, bucket
-from vsam.lab.report.lines import number, one_line, read_json
+from vsam.lab.report.lines import one_line, read_json
 from vsam.lab.speed import Cell
 
 __all__ = ["ReadRun", "read_run"]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from vsam.lab.compare import Row
-from vsam.lab.paper.numbers import Published, reference
+from vsam.lab.paper.numbers import Published, references
 from vsam.lab.report.groups import Group
 from vsam.lab.report.markup import table, text
 from vsam.lab.report.style import Style
@@ -24,8 +24,7 @@ _PAPERS = ("best,\u00a0%", "second gradients", "AIS", "of SAM")
 
 def published_numbers(group: Group) -> dict[str, Published]:
     """The paper's numbers by label, for those runs whose setting is the paper's."""
-    found = {run.label: reference(run.recipe, run.recipe.label) for run in group.finished if run.recipe is not None}
-    return {label: numbers for label, numbers in found.items() if numbers is not None}
+    return references({run.label: run.recipe for run in group.finished if run.recipe is not None})
 
 
 def results_table(group: Group, styles: Mapping[str, Style], published: Mapping[str, Published]) -> str:

@@ -154,9 +154,7 @@ def _quantized(scale: Scale, model: str, seeds: int, runs: Path) -> list[Part]:
             **common,
             name=f"{quantized.name}-{model}",
             method=method,
-            quantize=quantized.quantize.model_copy(
-                update={"checkpoint": str(run_path(runs.resolve(), start) / "checkpoint.pt")}
-            ),
+            quantize=quantized.quantize.model_copy(update={"checkpoint": str(run_path(runs, start) / "checkpoint.pt")}),
         )
         for seed, start in enumerate(begin)
         for method in ("sgd", "sam", "vsam")

@@ -9,9 +9,20 @@ from typing import Any
 
 import torch
 
-from vsam.lab.compare import Cell, Progress, Row, Silent, compare, read_cell, run_path, steps_done, summarise
+from vsam.lab.compare import (
+    Cell,
+    Progress,
+    Row,
+    Silent,
+    compare,
+    count_steps,
+    read_cell,
+    run_path,
+    steps_done,
+    summarise,
+)
 from vsam.lab.folder import check_settings, read_summary
-from vsam.lab.paper.numbers import Published, reference
+from vsam.lab.paper.numbers import Published, references
 from vsam.lab.recipe import Recipe, check_recipe
 from vsam.lab.speed import relative_speed
 from vsam.lab.study.norms import norms_of
@@ -34,8 +45,7 @@ class PartOutcome:
     @property
     def published(self) -> dict[str, Published]:
         """The paper's numbers by label, for runs whose setting is the paper's."""
-        found = {cell.label: reference(check_recipe(cell.label, _config(cell)), cell.label) for cell in self.cells}
-        return {label: numbers for label, numbers in found.items() if numbers is not None}
+        return references({cell.label: check_recipe(cell.label, _config(cell)) for cell in self.cells})
 
 
 @dataclass(frozen=True)
@@ -141,16 +151,12 @@ def _in_turns(
 
 def _cells(part: Part, runs: Path, data_dir: Path | None) -> list[tuple[str, int, int, int]]:
     """What the progress begins with. Loading the data here finds missing ones before anything is trained."""
-    names = [(f"{part.name} {recipe.label}", recipe.seed) for recipe in part.recipes]
     summaries = [read_summary(run_path(runs, recipe)) for recipe in part.recipes]
-    done = [summary["steps"] for summary in summaries if summary]
-    if len(done) == len(names):
-        return [(*name, steps, steps) for name, steps in zip(names, done, strict=True)]
-    first = part.recipes[0]
-    images = len(load_data(first, data_dir, torch.device("cpu")).train_images)
-    total = first.epochs * -(-images // first.batch)
-    begun = [steps_done(run_path(runs, recipe), total) for recipe in part.recipes]
-    return [(*name, steps, total) for name, steps in zip(names, begun, strict=True)]
+    if summaries[0] and all(summaries):
+        total = int(summaries[0]["steps"])
+    else:
+        total = count_steps(part.recipes[0], load_data(part.recipes[0], data_dir, torch.device("cpu")))
+    return [(f"{part.name} {r.label}", r.seed, steps_done(run_path(runs, r), total), total) for r in part.recipes]
 
 
 def _gather(part: Part, runs: Path) -> PartOutcome | None:

@@ -11,7 +11,7 @@ from vsam.lab.study.plan import STUDIES, Scale
 from vsam.lab.study.run import Outcome
 from vsam.lab.tables import to_latex, to_markdown
 
-__all__ = ["NAMES", "check_scale", "read_studies", "seeds_before", "write_json", "write_study"]
+__all__ = ["NAMES", "check_scale", "read_studies", "seeds_before", "write_convergence", "write_json", "write_study"]
 
 
 NAMES = (*STUDIES, "convergence")
@@ -20,10 +20,7 @@ NAMES = (*STUDIES, "convergence")
 
 def check_scale(out: Path, name: str, scale: Scale) -> None:
     """Refuse to overwrite a study that was run at another scale."""
-    try:
-        before = read_studies(out, [name]).get(name)
-    except UserError:  # it will be written anew
-        return
+    before = _before(out, name)
     if before is not None and before["scale"] != scale:
         raise UserError(
             f"{out} holds {name} at scale {before['scale']}, not {scale}. Choose another folder with --out."
@@ -55,10 +52,17 @@ def read_studies(out: Path, names: Iterable[str] = NAMES) -> dict[str, dict[str,
 def seeds_before(out: Path, name: str) -> int:
     """How many seeds a study in the folder has, 0 if there is none."""
     try:
-        rows = read_studies(out, [name])[name]["rows"]
-        return max(int(row["seeds"]) for row in rows)
-    except (UserError, KeyError, TypeError, ValueError):
+        return max(int(row["seeds"]) for row in (_before(out, name) or {"rows": []})["rows"])
+    except (KeyError, TypeError, ValueError):
         return 0
+
+
+def _before(out: Path, name: str) -> dict[str, Any] | None:
+    """The study in the folder; one that cannot be read will be written anew."""
+    try:
+        return read_studies(out, [name]).get(name)
+    except UserError:
+        return None
 
 
 def write_json(out: Path, content: dict[str, Any]) -> Path:
@@ -81,6 +85,21 @@ def write_study(outcome: Outcome, out: Path, command: str) -> list[Path]:
         paths.append(out / file)
     make_folder(out / "figures")
     return [*paths, *_figures(outcome, content["rows"], out / "figures")]
+
+
+def write_convergence(content: dict[str, Any], out: Path, command: str) -> list[Path]:
+    """Likewise for the study of lemma 2, which trains no network."""
+    from vsam.lab.convergence.average import convergence_figure
+    from vsam.lab.convergence.tables import to_latex, to_markdown
+    from vsam.lab.report.figures import save_figure
+
+    rows = content["rows"]
+    scale = f"Scale: {content['scale']}. {rows[0]['seeds']} seeds, mean ± deviation."
+    paths = [write_json(out, {**content, "command": command}), out / "convergence.md", out / "convergence.tex"]
+    write_atomically(paths[1], f"# The average of Lemma 2 over T\n\n{scale}\n\n{to_markdown(rows)}")
+    write_atomically(paths[2], to_latex(rows))
+    make_folder(out / "figures")
+    return [*paths, *save_figure(convergence_figure(rows), out / "figures/convergence")]
 
 
 def _figures(outcome: Outcome, rows: list[dict[str, Any]], folder: Path) -> list[Path]:
