@@ -4,13 +4,14 @@ import csv
 import json
 import shutil
 import statistics
+from contextlib import closing
 
 import pytest
 from PIL import Image
 
 from lab.command import QUICK, assert_refused, vsam
-from lab.runs import CPU, assert_same_run, lines, quick_recipe
-from vsam.lab.compare import Cell, compare, run_path, summarise
+from lab.runs import CPU, assert_same_run, lines, open_run, quick_recipe
+from vsam.lab.compare import Cell, Silent, compare, run_path, summarise
 
 KEYS = [
     *("data", "model", "method", "seeds", "steps", "accuracy", "accuracy_std", "best", "best_std"),
@@ -165,6 +166,32 @@ def test_a_cell_that_fails_while_training_does_not_stop_the_others(tmp_path):
     assert len(done[0].epochs) == 2
     assert len(failures) == 1
     assert failures[0].startswith("sgd, seed 0: The loss is nan at step 2")
+
+
+def test_a_cell_of_another_process_is_named_and_does_not_stop_the_others(tmp_path):
+    small = ("data.train=32", "epochs=1")
+    recipes = [quick_recipe(*small, f"method={method}") for method in ("sgd", "sam")]
+    with closing(open_run(run_path(tmp_path, recipes[0]), *small, "method=sgd")):
+        done, failures = compare(recipes, tmp_path, None, CPU)
+    assert [cell.method for cell in done] == ["sam"]
+    assert len(failures) == 1
+    assert failures[0].startswith("sgd, seed 0: ")
+    assert "in use by another process" in failures[0]
+
+
+def test_a_cell_that_another_process_has_finished_meanwhile_is_in_the_table(tmp_path):
+    small = ("data.train=32", "epochs=1")
+    recipes = [quick_recipe(*small, f"method={method}") for method in ("sgd", "sam")]
+
+    class Meanwhile(Silent):
+        def epoch(self, *_):
+            while not other.is_finished:
+                other.train_epoch()
+
+    with closing(open_run(run_path(tmp_path, recipes[0]), *small, "method=sgd")) as other:
+        done, failures = compare(recipes, tmp_path, None, CPU, Meanwhile())
+    assert [cell.method for cell in done] == ["sgd", "sam"]
+    assert failures == []
 
 
 def test_a_killed_comparison_goes_on(compared, tmp_path):

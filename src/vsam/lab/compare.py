@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from vsam.lab.data import Dataset
-from vsam.lab.errors import RunError, UserError
+from vsam.lab.errors import InUseError, RunError, UserError
 from vsam.lab.folder import check_settings, read_lines, read_summary
 from vsam.lab.recipe import Recipe
 from vsam.lab.speed import Cell, Speed, read_cell, relative_speed
@@ -120,8 +120,8 @@ def compare(
 ) -> tuple[list[Cell], list[str]]:
     """Train every recipe, the ones of a seed in turns of one epoch, so that noise of the machine hits all alike.
 
-    Finished runs are kept, begun ones are continued. A run that fails does not stop the others: returns the finished
-    cells, and a sentence for each failed one.
+    Finished runs are kept, begun ones are continued. A run that fails, or that another process is at, does not stop
+    the others: returns the finished cells, and a sentence for each that is not.
     """
     shown = progress or Silent()
     for recipe in recipes:
@@ -131,8 +131,7 @@ def compare(
     dataset = load_data(recipes[0], data_dir, device)
     total = count_steps(recipes[0], dataset)
     shown.begin([(r.label, r.seed, steps_done(run_path(out, r), total), total) for r in recipes])
-    failures: list[str] = []
-    cells: list[Cell] = []
+    failures: list[tuple[Recipe, str]] = []
     for seed in dict.fromkeys(recipe.seed for recipe in recipes):
         runs: list[Run] = []
         try:
@@ -140,15 +139,17 @@ def compare(
                 try:
                     runs.append(Run(recipe, run_path(out, recipe), dataset, device))
                 except (RunError, UserError) as error:
-                    if isinstance(error, UserError) and not cells:
+                    is_mistaken = isinstance(error, UserError) and not isinstance(error, InUseError)
+                    if is_mistaken and seed == recipes[0].seed:  # nothing is trained yet
                         raise
-                    failures.append(f"{recipe.label}, seed {seed}: {error}")
+                    failures.append((recipe, str(error)))
             failures += _take_turns(runs, shown)
-            cells += [read_cell(run.folder.path) for run in runs if run.is_finished]
         finally:
             for run in runs:
                 run.close()
-    return cells, failures
+    cells = [read_cell(path) for recipe in recipes if read_summary(path := run_path(out, recipe))]
+    left = [(recipe, why) for recipe, why in failures if not read_summary(run_path(out, recipe))]
+    return cells, [f"{recipe.label}, seed {recipe.seed}: {why}" for recipe, why in left]
 
 
 def count_steps(recipe: Recipe, dataset: Dataset) -> int:
@@ -164,7 +165,7 @@ def steps_done(path: Path, total: int) -> int:
     return int(lines[-1]["step"]) if lines else 0
 
 
-def _take_turns(runs: Sequence[Run], shown: Progress) -> list[str]:
+def _take_turns(runs: Sequence[Run], shown: Progress) -> list[tuple[Recipe, str]]:
     failures = []
     failed: set[int] = set()
     call, turn = secrets.token_hex(4), 0
@@ -178,7 +179,7 @@ def _take_turns(runs: Sequence[Run], shown: Progress) -> list[str]:
                 run.train_epoch(_tell(shown.advance, label, seed))
             except (RuntimeError, MemoryError) as error:  # ours, and torch's own where memory runs out
                 failed.add(id(run))
-                failures.append(f"{label}, seed {seed}: {str(error) or type(error).__name__}")
+                failures.append((run.recipe, str(error) or type(error).__name__))
     return failures
 
 

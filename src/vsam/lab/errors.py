@@ -1,12 +1,16 @@
-"""The two ways in which the lab fails: by what the user gave, and while running."""
+"""The ways in which the lab fails: by what the user gave, by two at once, and while running."""
 
 from vsam.lab.data.errors import DataError
 
-__all__ = ["DataError", "RunError", "UserError"]
+__all__ = ["DataError", "InUseError", "RunError", "UserError"]
 
 
 class UserError(ValueError):
     """What the user gave cannot work; the message says what to do. Exit code 2."""
+
+
+class InUseError(UserError):
+    """Another process is at work on the same run."""
 
 
 class RunError(RuntimeError):

@@ -8,7 +8,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from vsam.lab.errors import RunError, UserError
+from vsam.lab.errors import InUseError, RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.recipe import Recipe, completed
 
@@ -32,7 +32,7 @@ class RunFolder:
         try:
             self._lock.acquire()
         except Timeout as error:
-            raise UserError(f"{path} is in use by another process. Wait for it, or choose another --out.") from error
+            raise InUseError(f"{path} is in use by another process. Wait for it, or choose another --out.") from error
         except OSError as error:
             raise UserError(f"{path} cannot be locked: {error.strerror}. Choose another folder with --out.") from error
         try:
