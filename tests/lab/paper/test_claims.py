@@ -355,6 +355,15 @@ def test_tiny_runs_and_too_few_seeds_decide_nothing():
     assert verdict(PREMISE, same).verdict == UNDECIDED
 
 
+def test_of_several_studies_the_one_with_most_seeds_speaks():
+    three, four = spread(70.0), [*spread(70.0), 70.0]
+    studies = [study("table1", row("sgd", three), row("sam", three)), study("ablation", row("sgd", four))]
+    assert verdict(PREMISE, *studies).effect.n == 3
+    studies.append(study("norms", row("sam", [accuracy + 1 for accuracy in four])))
+    found = verdict(PREMISE, *studies).effect
+    assert (found.n, found.mean) == (4, pytest.approx(1.0))
+
+
 def test_only_shared_seeds_are_paired():
     sam = row("sam", [75.0, 74.0, 90.0, 73.0]) | {"seed_list": [2, 1, 9, 0]}
     effect = verdict(PREMISE, study("table1", row("sgd", [70.0, 70.0, 70.0]), sam)).effect

@@ -11,7 +11,7 @@ __all__ = ["Group", "NotRun", "StudyRow", "collect", "samples_share", "seed_valu
 
 StudyRow = Mapping[str, Any]
 
-# Where a method is in several studies of a group, the first of these has it.
+# Where a method is in several studies of a group, the one with most seeds speaks, and of equals the first of these.
 _ORDER = ("table1", "ablation", "alpha", "gamma", "norms", "lsq")
 _ALIKE = ("recipe", "data", "model", "noise", "steps")
 _VARIED = ("alpha", "gamma")
@@ -46,11 +46,11 @@ class Group:
 
     def row(self, method: str) -> StudyRow:
         """The row of a method with its recipe's own settings; raises `NotRun` without one."""
-        for study in _ORDER:
-            for row in self.rows.get(study, ()):
-                if row["method"] == method and all(row.get(name) is None for name in _VARIED):
-                    return row
-        raise NotRun(f"no row for {method}")
+        rows = [row for study in _ORDER for row in self.rows.get(study, ()) if row["method"] == method]
+        own = [row for row in rows if all(row.get(name) is None for name in _VARIED)]
+        if not own:
+            raise NotRun(f"no row for {method}")
+        return max(own, key=lambda row: len(row.get("seed_list", ())))
 
     def varied(self, name: str) -> list[StudyRow]:
         """The rows of the study of α or γ, in its order."""
