@@ -253,7 +253,8 @@ def test_a_terminal_gets_bars(tmp_path, arguments):
     command, shown = on_terminal(tmp_path, *arguments, *QUICK, "--set", "data.train=32", "--set", "epochs=1")
     assert command.code == 0, shown
     assert "\x1b[" in shown
-    assert re.search(r"seed 0 ━+ 2/2 ", re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown))
+    bar = r"all runs ━+ 4/4 " if arguments[0] == "compare" else r"seed 0 ━+ 2/2 "
+    assert re.search(bar, re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown))
     assert ("all runs" in shown) == (arguments[0] == "compare")
 
 

@@ -136,7 +136,7 @@ def test_finished_cells_are_kept_and_json_on_the_output_is_alone(compared):
 
 def test_a_broken_cell_is_named_and_does_not_stop_the_others(spoilt):
     command = vsam(*ARGUMENTS, "--json", "-", folder=spoilt)
-    assert_refused(command, 1, "sam, seed 0", str(run_path_of("sam", 0)))
+    assert_refused(command, 1, "These runs are not finished:", "sam, seed 0", str(run_path_of("sam", 0)))
     assert (cells(spoilt) / "vsam/seed-1/summary.json").exists()
     assert {row["method"]: row["seeds"] for row in json.loads(command.stdout)} == {
         "sgd": 2,
@@ -177,6 +177,24 @@ def test_a_cell_of_another_process_is_named_and_does_not_stop_the_others(tmp_pat
     assert len(failures) == 1
     assert failures[0].startswith("sgd, seed 0: ")
     assert "in use by another process" in failures[0]
+
+
+def cut(config):
+    config.write_text(config.read_text()[:-5])
+
+
+@pytest.mark.parametrize("spoil", [cut, lambda config: config.write_text(""), lambda config: config.unlink()])
+@pytest.mark.parametrize("is_last", [True, False], ids=["finished", "with others to train"])
+def test_a_cell_with_damaged_settings_is_named_and_does_not_stop_the_others(tmp_path, spoil, is_last):
+    small = ("data.train=32", "epochs=1")
+    recipes = [quick_recipe(*small, f"method={method}") for method in ("sgd", "sam")]
+    compare(recipes[: 1 + is_last], tmp_path, None, CPU)
+    spoil(run_path(tmp_path, recipes[0]) / "config.toml")
+    done, failures = compare(recipes, tmp_path, None, CPU)
+    assert [cell.method for cell in done] == ["sam"]
+    assert len(failures) == 1
+    assert failures[0].startswith("sgd, seed 0: ")
+    assert f"Delete {run_path(tmp_path, recipes[0])} to train it again" in failures[0]
 
 
 def test_a_cell_that_another_process_has_finished_meanwhile_is_in_the_table(tmp_path):

@@ -55,6 +55,12 @@ def test_training_from_what_is_no_such_network_is_refused(tmp_path, weights):
     assert_refused(command, 2, "full-precision run of resnet8", "'bad.pt' are not those of that network.")
 
 
+def test_the_hint_can_be_typed_where_the_folder_has_a_space(run):
+    run.rename(run.parent / "my run")
+    command = vsam("quantized", "my run", folder=run.parent)
+    assert_refused(command, 2, "full-precision run", "--set 'quantize.checkpoint=my run/checkpoint.pt'")
+
+
 def test_a_missing_checkpoint_is_called_missing(tmp_path):
     settings = ("--set", "quantize.weight_bits=4", "--set", "quantize.checkpoint=nowhere/checkpoint.pt")
     command = vsam("train", *QUICK, *settings, "--out", "run", folder=tmp_path)

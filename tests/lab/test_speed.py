@@ -6,7 +6,7 @@ import json
 import pytest
 
 from vsam.lab.errors import RunError
-from vsam.lab.speed import Cell, read_cell, relative_speed
+from vsam.lab.speed import Cell, read_cell, relative_speed, seed_speed
 
 
 def cell(seconds, seed=0, ais=10.0, call="a", samples=None):
@@ -70,11 +70,27 @@ def test_nineteen_common_turns_are_too_few():
     assert relative_speed([cell([2.0] * 20)], [cell([1.0] * 20)]).quartiles is not None
 
 
+def test_a_seeds_speed_counts_from_five_common_turns():
+    own = [2.0, 2.0, 2.0, 2.0, 4.0]
+    assert seed_speed(cell(own), cell([1.0] * 5)) == pytest.approx(5 / 12)
+    assert seed_speed(cell(own[:4]), cell([1.0] * 4)) is None
+
+
+def test_a_seeds_speed_is_the_tables_where_that_pairs_too():
+    own, reference = cell([2.0 + 0.1 * i for i in range(20)]), cell([1.0] * 20)
+    assert seed_speed(own, reference) == relative_speed([own], [reference]).ratio
+
+
+@pytest.mark.parametrize("call", ["b", None])
+def test_a_seeds_speed_needs_turns_in_common(call):
+    assert seed_speed(cell([2.0] * 30, call=call), cell([1.0] * 30, call=call and "a")) is None
+
+
 def test_only_a_finished_run_is_a_cell(tmp_path):
     with pytest.raises(RunError, match="no finished run"):
         read_cell(tmp_path)
     numbers = ("accuracy", "best", "samples", "ais", "seconds", "steps")
-    summary = {"method": "sam", "seed": 3, **dict.fromkeys(numbers, 1.0)}
+    summary = {"data": "d", "model": "m", "method": "sam", "seed": 3, **dict.fromkeys(numbers, 1.0)}
     for accuracy in (None, float("nan"), "5", 10**400):
         (tmp_path / "summary.json").write_text(json.dumps({**summary, "accuracy": accuracy}))
         with pytest.raises(RunError, match="no finished run"):

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from vsam.lab.data import Dataset
-from vsam.lab.errors import InUseError, RunError, UserError
+from vsam.lab.errors import DamagedError, InUseError, RunError, UserError
 from vsam.lab.folder import check_settings, read_lines, read_summary
 from vsam.lab.recipe import Recipe
 from vsam.lab.speed import Cell, Speed, read_cell, relative_speed
@@ -27,6 +27,7 @@ __all__ = [
     "run_path",
     "steps_done",
     "summarise",
+    "without_damaged",
 ]
 
 
@@ -120,14 +121,13 @@ def compare(
 ) -> tuple[list[Cell], list[str]]:
     """Train every recipe, the ones of a seed in turns of one epoch, so that noise of the machine hits all alike.
 
-    Finished runs are kept, begun ones are continued. A run that fails, or that another process is at, does not stop
-    the others: returns the finished cells, and a sentence for each that is not.
+    Finished runs are kept, begun ones are continued. A run that fails, is damaged, or that another process is at, does
+    not stop the others: returns the finished cells, and a sentence for each that is not.
     """
     shown = progress or Silent()
-    for recipe in recipes:
-        check_settings(run_path(out, recipe), recipe)
+    recipes, damaged = without_damaged(recipes, out)
     if all(read_summary(run_path(out, recipe)) for recipe in recipes):  # then no data are needed
-        return [read_cell(run_path(out, recipe)) for recipe in recipes], []
+        return [read_cell(run_path(out, recipe)) for recipe in recipes], damaged
     dataset = load_data(recipes[0], data_dir, device)
     total = count_steps(recipes[0], dataset)
     shown.begin([(r.label, r.seed, steps_done(run_path(out, r), total), total) for r in recipes])
@@ -149,7 +149,23 @@ def compare(
                 run.close()
     cells = [read_cell(path) for recipe in recipes if read_summary(path := run_path(out, recipe))]
     left = [(recipe, why) for recipe, why in failures if not read_summary(run_path(out, recipe))]
-    return cells, [f"{recipe.label}, seed {recipe.seed}: {why}" for recipe, why in left]
+    return cells, [*damaged, *(_sentence(recipe, why) for recipe, why in left)]
+
+
+def without_damaged(recipes: Sequence[Recipe], out: Path) -> tuple[list[Recipe], list[str]]:
+    """The recipes whose folders can be used, and a sentence for each that is damaged; other settings are refused."""
+    sound, damaged = [], []
+    for recipe in recipes:
+        try:
+            check_settings(run_path(out, recipe), recipe)
+            sound.append(recipe)
+        except DamagedError as error:
+            damaged.append(_sentence(recipe, str(error)))
+    return sound, damaged
+
+
+def _sentence(recipe: Recipe, why: str) -> str:
+    return f"{recipe.label}, seed {recipe.seed}: {why}"
 
 
 def count_steps(recipe: Recipe, dataset: Dataset) -> int:

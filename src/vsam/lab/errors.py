@@ -1,8 +1,8 @@
-"""The ways in which the lab fails: by what the user gave, by two at once, and while running."""
+"""The ways in which the lab fails: by what the user gave, by two at once, by damaged files, and while running."""
 
 from vsam.lab.data.errors import DataError
 
-__all__ = ["DataError", "InUseError", "RunError", "UserError"]
+__all__ = ["DamagedError", "DataError", "InUseError", "RunError", "UserError"]
 
 
 class UserError(ValueError):
@@ -11,6 +11,10 @@ class UserError(ValueError):
 
 class InUseError(UserError):
     """Another process is at work on the same run."""
+
+
+class DamagedError(UserError):
+    """The files of a run are damaged; other runs are not concerned."""
 
 
 class RunError(RuntimeError):

@@ -8,13 +8,14 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from vsam.lab.errors import InUseError, RunError, UserError
+from vsam.lab.errors import DamagedError, InUseError, RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.recipe import Recipe, completed
 
-__all__ = ["RunFolder", "check_settings", "number", "read_lines", "read_summary"]
+__all__ = ["RunFolder", "check_settings", "number", "read_lines", "read_settings", "read_summary"]
 
 _NUMBERS = ("accuracy", "best", "samples", "ais", "seconds", "steps", "seed")
+_WORDS = ("data", "model", "method")
 
 
 class RunFolder:
@@ -99,22 +100,33 @@ class RunFolder:
 
 
 def check_settings(path: Path, recipe: Recipe) -> None:
-    """Refuse a folder in which a run with other settings was begun."""
-    config = path / "config.toml"
-    if not config.exists():
-        if (path / "checkpoint.pt").exists() or (path / "summary.json").exists():
-            raise UserError(f"{path} holds a run without its config.toml. Choose another folder with --out.")
+    """Refuse a folder in which a run with other settings was begun, or whose settings are damaged."""
+    settings = read_settings(path)
+    if settings is None:
         return
-    try:
-        begun = completed(tomllib.loads(config.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"{config} cannot be read: {error}. Choose another folder with --out.") from error
-    wanted = completed(recipe.model_dump())
+    begun, wanted = completed(settings), completed(recipe.model_dump())
     if begun != wanted:
         raise UserError(
             f"{path} was begun with other settings ({_difference(begun, wanted)}). "
             "Give those, delete the folder, or choose another with --out."
         )
+
+
+def read_settings(path: Path) -> dict[str, Any] | None:
+    """The settings of the run in a folder, or None where none was begun; damaged ones are an error."""
+    config, advice = path / "config.toml", f"Delete {path} to train it again, or choose another folder with --out."
+    if not config.exists():
+        if (path / "checkpoint.pt").exists() or (path / "summary.json").exists():
+            raise DamagedError(f"{path} holds a run without its config.toml. {advice}")
+        return None
+    try:
+        settings = tomllib.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:  # the last of nesting too deep for tomllib
+        raise DamagedError(f"{config} cannot be read: {error}. {advice}") from error
+    needed = [name for name, field in Recipe.model_fields.items() if field.is_required()]
+    if missing := [name for name in needed if name not in settings]:
+        raise DamagedError(f"{config} is cut off: it lacks {', '.join(missing)}. {advice}")
+    return settings
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -137,11 +149,24 @@ def read_summary(path: Path) -> dict[str, Any] | None:
     """The summary in a run's folder, or None where there is no whole one."""
     try:
         summary: dict[str, Any] = json.loads((path / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    if not isinstance(summary, dict) or not all(math.isfinite(number(summary.get(name))) for name in _NUMBERS):
-        return None
-    return summary
+    return summary if isinstance(summary, dict) and _is_possible(summary) else None
+
+
+def _is_possible(summary: dict[str, Any]) -> bool:
+    """Whether a run can have ended so."""
+    numbers = {name: number(summary.get(name)) for name in _NUMBERS}
+    return (
+        all(isinstance(summary.get(name), str) for name in _WORDS)
+        and all(math.isfinite(value) for value in numbers.values())
+        and numbers["steps"] >= 1
+        and 0 <= numbers["samples"] <= numbers["steps"]  # a step takes one second gradient at most
+        and 0 <= numbers["accuracy"] <= 100
+        and 0 <= numbers["best"] <= 100
+        and numbers["seconds"] >= 0
+        and numbers["ais"] > 0
+    )
 
 
 def number(value: object) -> float:

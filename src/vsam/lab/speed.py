@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 from vsam.lab.errors import RunError
 from vsam.lab.folder import read_lines, read_summary
 
-__all__ = ["Cell", "Speed", "read_cell", "relative_speed"]
+__all__ = ["Cell", "Speed", "read_cell", "relative_speed", "seed_speed"]
 
 _FEWEST_PAIRS = 20
+_FEWEST_PAIRS_OF_A_SEED = 5  # fewer suffice here, because an interval over seeds covers the noise of each seed's ratio
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,17 @@ def relative_speed(runs: Iterable[Cell], references: Iterable[Cell]) -> Speed:
     pairs = _pairs(runs, references)
     if len(pairs) < _FEWEST_PAIRS:
         return Speed(_mean_ais(runs) / _mean_ais(references), None)
-    tenths = statistics.quantiles([pair.disturbance for pair in pairs], n=10)
-    cost = statistics.fmean(pair.cost(tenths[0], tenths[-1]) for pair in pairs)
     low, _, high = statistics.quantiles([pair.reference.seconds / pair.own.seconds for pair in pairs], n=4)
-    return Speed(1 / cost, (low, high))
+    return Speed(_ratio(pairs), (low, high))
+
+
+def seed_speed(run: Cell, reference: Cell) -> float | None:
+    """A run's speed against that of another with its seed, or None where the two share fewer than 5 turns.
+
+    It is for statistics over seeds. It is computed as `relative_speed` does; of fewer than ten epochs none is drawn in.
+    """
+    pairs = _pairs([run], [reference])
+    return _ratio(pairs) if len(pairs) >= _FEWEST_PAIRS_OF_A_SEED else None
 
 
 class _Epoch(NamedTuple):
@@ -100,6 +108,11 @@ class _Pair(NamedTuple):
     def cost(self, low: float, high: float) -> float:
         """The ratio of times, had the disturbance been between the two."""
         return min(max(self.disturbance, low), high) * self.own.passes / self.reference.passes
+
+
+def _ratio(pairs: Sequence[_Pair]) -> float:
+    tenths = statistics.quantiles([pair.disturbance for pair in pairs], n=10)
+    return 1 / statistics.fmean(pair.cost(tenths[0], tenths[-1]) for pair in pairs)
 
 
 def _pairs(runs: Iterable[Cell], references: Iterable[Cell]) -> list[_Pair]:

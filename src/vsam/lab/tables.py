@@ -9,7 +9,17 @@ from rich.table import Table
 
 from vsam.lab.compare import Cell, Row
 
-__all__ = ["SPEEDS", "WRITERS", "to_csv", "to_json", "to_latex", "to_markdown", "to_record", "to_terminal"]
+__all__ = [
+    "SPEEDS",
+    "WRITERS",
+    "latex_line",
+    "to_csv",
+    "to_json",
+    "to_latex",
+    "to_markdown",
+    "to_record",
+    "to_terminal",
+]
 
 SPEEDS = (
     "AIS: images per second of training. Methods of a seed train in turns of one epoch, and speeds compare epochs of "
@@ -68,12 +78,17 @@ def to_markdown(rows: Sequence[Row]) -> str:
 def to_latex(rows: Sequence[Row]) -> str:
     """A booktabs table for a paper."""
     lines = [_HEADINGS, *(_cells(row, r"$\pm$") for row in rows)]
-    first, *rest = [
-        " & ".join(cell.replace("%", r"\%").replace("~", r"$\sim$") for cell in line) + r" \\" for line in lines
-    ]
+    first, *rest = map(latex_line, lines)
     body = "\n".join([r"\toprule", first, r"\midrule", *rest, r"\bottomrule"])
     note = f"% {_APART}\n" if "sim" in body else ""
     return f"% {_title(rows)}\n{note}\\begin{{tabular}}{{l{'r' * (len(_HEADINGS) - 1)}}}\n{body}\n\\end{{tabular}}\n"
+
+
+def latex_line(cells: Sequence[str]) -> str:
+    """A row of a LaTeX table; of the signs that mean something to LaTeX only % and ~ are replaced."""
+    line = " & ".join(cell.replace("%", r"\%").replace("~", r"$\sim$") for cell in cells) + r" \\"
+    # The end of the row before would take such a beginning as its own.
+    return f"{{}}{line}" if line.startswith(("[", "*")) else line
 
 
 WRITERS: dict[str, Callable[[Sequence[Row]], str]] = {

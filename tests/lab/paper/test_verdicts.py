@@ -127,13 +127,25 @@ def test_a_small_scale_is_called_small():
 
 def test_markdown_has_a_table_a_claim_that_names_cannot_break():
     text = to_markdown([make(), make(group="a|b <i>\nc", verdict="not run", effect=None), make(claim="Another.")])
-    claim, table, other, _, *notes = text.split("\n\n")
+    claim, table, other, _, *notes = text.partition("## one by one\n\n")[2].split("\n\n")
     assert (claim, other) == (f"**{make().claim}**", "**Another.**")
     assert len(table.splitlines()) == 4
     assert len({line.replace("\\|", "").count("|") for line in table.splitlines()}) == 1
     assert "a\\|b &lt;i> c" in table
     assert len(notes) == 2
     assert "the paper's, never ours" in notes[-1]
+
+
+def test_the_overview_names_the_runs_that_say_so():
+    runs = [
+        make(group="small (resnet8 on cifar10), γ = 0.9"),
+        make(group="other (resnet8)"),
+        make(verdict="contradicted", group="third (vgg)"),
+        make(verdict="not run", group="fourth"),
+    ]
+    overview = to_markdown(runs).partition("## one by one")[0]
+    assert "| A claim. | small, γ = 0.9; other |  | third |  |\n" in overview
+    assert "fourth" not in overview
 
 
 def test_the_terminal_takes_nothing_for_markup_and_fits():

@@ -1,13 +1,25 @@
 """What is meaned together: only runs of the same settings, each seed once."""
 
+import re
 import statistics
+from types import SimpleNamespace
 
 import pytest
 
 from lab.report.made import make_comparison, make_run
+from lab.runs import CPU, quick_recipe
+from vsam.lab.paper.numbers import reference
+from vsam.lab.recipe import load_recipe
+from vsam.lab.report import write_report
 from vsam.lab.report.find import find_runs
 from vsam.lab.report.groups import group_runs, labels_of
+from vsam.lab.report.page import make_page
 from vsam.lab.report.read import read_run
+from vsam.lab.report.results import published_numbers
+from vsam.lab.report.scale import describe_scale, scale_line
+from vsam.lab.train import load_data
+from vsam.lab.tune.trial import TrialRuns
+from vsam.lab.tune.validation import hold_out
 
 
 def groups_in(folder):
@@ -106,6 +118,64 @@ def test_labels_are_in_the_order_of_methods_and_numbers(tmp_path):
             (path / file).write_text(text.replace('method = "sam"', f'method = "{name}"').replace('"sam"', f'"{name}"'))
     groups, _ = groups_in(tmp_path)
     assert labels_of(groups) == ["sgd", "sam-5", "sam-10", "vsam", "zzz"]
+
+
+def make_trial(path, recipe="cifar10-small", **options):
+    """A run as `vsam tune` leaves it."""
+    name = load_recipe(recipe).name
+    return make_run(path, "vsam", recipe=recipe, changes=(f"name={name}-tune",), data="cifar10-validation", **options)
+
+
+def test_a_searchs_trials_are_called_what_they_are(tmp_path):
+    make_run(tmp_path / "a", "vsam")
+    make_trial(tmp_path / "b")
+    make_trial(tmp_path / "c", seed=1, finished=False)
+    make_run(tmp_path / "d", "vsam", changes=("name=my-tune",))
+    ours, search, named_so = groups_in(tmp_path)[0]
+    assert [group.is_validation for group in (ours, search, named_so)] == [False, True, False]
+    assert search.title == "resnet8 on cifar10, validation: held-out training images"
+    assert len(search.runs) == 2
+    assert dict(describe_scale(search))["Images"] == (
+        "cifar10: 1,600 of 50,000 for training, 400 other training images held out for validation, no test images"
+    )
+    assert "1,600 training images" in scale_line(search)
+
+
+def test_no_sentence_of_a_search_says_test(tmp_path):
+    make_trial(tmp_path / "runs/a")
+    [group], _ = groups_in(tmp_path)
+    page = re.sub(
+        r"<script>.*?</script>|<style>.*?</style>|<pre>.*?</pre>", "", make_page([group], []), flags=re.DOTALL
+    )
+    said = page.replace("no test images", "").replace(str(tmp_path), "")
+    assert not re.search(r"\btest", said, re.IGNORECASE)
+    assert "Accuracy: on the held-out training images" in said
+    assert "validation accuracy of the last epoch" in said
+    assert "Validation loss" in said
+    files = write_report([tmp_path / "runs"], tmp_path / "report.html")
+    drawn = [path.read_text(encoding="utf-8") for path in files.figures if path.suffix == ".svg"]
+    assert not any("test accuracy" in picture or "test loss" in picture for picture in drawn)
+
+
+def test_a_search_never_has_the_papers_numbers(tmp_path):
+    make_trial(tmp_path / "a", recipe="cifar10-resnet18", epochs=200)
+    make_run(tmp_path / "b", "vsam", recipe="cifar10-resnet18", epochs=200)
+    papers, search = groups_in(tmp_path)[0]
+    assert set(published_numbers(papers)) == {"vsam"}
+    assert published_numbers(search) == {}
+    assert reference(search.runs[0].recipe, "vsam") is None
+
+
+def test_a_trial_that_vsam_tune_begins_is_known_as_one(tmp_path):
+    plan = SimpleNamespace(recipe=quick_recipe("method=vsam"), seeds=1)
+    data = hold_out(load_data(plan.recipe, None, CPU))
+    TrialRuns(plan, {}, tmp_path, data, CPU).close()
+    [group], _ = groups_in(tmp_path)
+    assert group.is_validation
+    assert (
+        f"{len(data.train_labels):,} of 4,000 for training, {len(data.test_labels)} other"
+        in dict(describe_scale(group))["Images"]
+    )
 
 
 def test_settings_that_this_version_does_not_understand_still_group(tmp_path):

@@ -82,6 +82,7 @@ BROKEN = {
     "seconds must be a finite number": lambda run: change_summary(run, seconds=10**400),
     "steps must be from 1": lambda run: change_summary(run, steps=0),
     "ais must be from": lambda run: change_summary(run, ais=1e-300),
+    "samples must not be more than steps, got 4,000 of 12": lambda run: change_summary(run, samples=4000),
     "model must be a text": lambda run: change_summary(run, model=["resnet8"]),
     "summary.json is of method 'sgd'": lambda run: change_summary(run, method="sgd"),
     "summary.json is of epochs 9 and config.toml of 3": lambda run: change_summary(run, epochs=9),

@@ -6,6 +6,8 @@ import pytest
 
 from lab.report.made import make_comparison, make_run
 from lab.report.shared import EVIL, read_groups, rename
+from lab.runs import make_row
+from vsam.lab.paper.numbers import Published
 from vsam.lab.report.page import make_page
 from vsam.lab.report.paper_tables import to_latex, to_markdown
 from vsam.lab.report.results import published_numbers, results_table
@@ -104,6 +106,18 @@ def test_tables_for_papers_hold_ours_and_apart_the_papers(papers):
     assert "| vsam | 96.64 ± 0.12 | 23,579 | 2,492 | 1.40 |" in markdown
     assert r"vsam & 96.64 $\pm$ 0.12 & 23,579 & 2,492 & 1.40 \\" in latex
     assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 2
+
+
+@pytest.mark.parametrize("label", ["[1em] name", "*name"])
+def test_a_name_is_no_argument_of_the_row_before(label):
+    row = make_row(label=label)
+    latex = to_latex([row], {label: Published(96.6)})
+    assert latex.count(f"\\midrule\n{{}}{label} &") == 2
+
+
+def test_names_that_would_turn_text_around_are_made_harmless(tmp_path):
+    [group], _ = read_groups(make_run(tmp_path / "run", label="a\u202eb\u2066c\u200fd"))
+    assert group.labels == ["a�b�c�d"]
 
 
 def test_names_stand_for_themselves_in_tables_for_papers(tmp_path):

@@ -19,6 +19,19 @@ def test_many_variants_differ_in_colour_or_dash():
     assert len({(style.color, style.dash) for style in styles.values()}) == len(labels)
 
 
+def test_all_methods_and_the_settings_of_the_studies_differ_in_colour_or_marker():
+    settings = ("alpha-0.05", "alpha-0.1", "alpha-0.2", "alpha-0.4", "gamma-0", "gamma-0.5", "gamma-0.6", "gamma-0.8")
+    labels = [*(method.name for method in METHODS), *(f"vsam-{setting}" for setting in settings)]
+    for order in (labels, labels[::-1], sorted(labels)):
+        styles = styles_for(order)
+        assert len({(style.color, style.marker) for style in styles.values()}) == len(labels)
+
+
+def test_up_to_66_labels_differ_in_colour_or_marker():
+    styles = styles_for([f"vsam-alpha-{number}" for number in range(66)])
+    assert len({(style.color, style.marker) for style in styles.values()}) == 66
+
+
 def test_colours_are_seen_on_white_and_on_near_black():
     for method in METHODS:
         color = styles_for([method.name])[method.name].color

@@ -1,6 +1,7 @@
 """`vsam study` as a user types it."""
 
 import json
+import shlex
 import shutil
 
 import pytest
@@ -39,7 +40,7 @@ def test_a_study_writes_numbers_tables_and_figures(studied):
 def test_the_papers_claims_are_judged(studied):
     folder, command = studied
     assert "not run" in command.stdout
-    assert (folder / "out/claims.md").read_text().startswith("**SAM is more accurate than SGD.**\n\n| run |")
+    assert "\n\n**SAM is more accurate than SGD.**\n\n| run |" in (folder / "out/claims.md").read_text()
 
 
 def test_a_second_call_trains_nothing(studied):
@@ -49,6 +50,26 @@ def test_a_second_call_trains_nothing(studied):
     assert again.code == 0
     assert "epoch" not in again.stderr
     assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_the_hint_can_be_typed_where_the_folder_has_a_space(studied, tmp_path):
+    shutil.copytree(studied[0] / "out", tmp_path / "two p")
+    command = vsam("study", "gamma", "--scale", "tiny", "--out", "two p", folder=tmp_path)
+    assert command.code == 0, command.stderr
+    (hint,) = [line.removeprefix("See it all: ") for line in command.stdout.splitlines() if "See it all" in line]
+    assert shlex.split(hint) == ["vsam", "report", "two p", "-o", "two p/report.html"]
+
+
+def test_a_damaged_run_is_listed_at_the_end(studied, tmp_path):
+    shutil.copytree(studied[0] / "out", tmp_path / "out")
+    damaged, missing = (tmp_path / "out/runs/fashion-mini-tiny" / name / "seed-0" for name in ("sam", "vsam-gamma-0.6"))
+    (damaged / "config.toml").write_text("epochs = ")
+    shutil.rmtree(missing)
+    command = vsam("study", "gamma", "--scale", "tiny", "--out", "out", folder=tmp_path)
+    assert_refused(command, 1, "These runs are not finished:\n  fashion-mini-tiny: sam, seed 0: ", "cannot be read")
+    assert (missing / "summary.json").exists()
+    rows = json.loads((tmp_path / "out/gamma.json").read_text())["rows"]
+    assert [row["gamma"] for row in rows] == [0.6, 0.7, 0.8, 0.9]
 
 
 def test_another_scale_does_not_overwrite(studied):
@@ -92,7 +113,7 @@ def test_numbers_that_are_not_finite_are_refused(studied, tmp_path):
     content = json.loads((studied[0] / "out/gamma.json").read_text())
     content["rows"][0]["accuracies"] = [float("nan")]
     (tmp_path / "gamma.json").write_text(json.dumps(content))
-    assert_refused(vsam("study", "--compare-paper", "--out", ".", folder=tmp_path), 2, "accuracies that are not finite")
+    assert_refused(vsam("study", "--compare-paper", "--out", ".", folder=tmp_path), 2, "accuracies.0: Input should be")
 
 
 def test_seeds_that_were_run_once_are_kept(tmp_path):

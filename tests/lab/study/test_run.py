@@ -1,6 +1,7 @@
 """Running studies: kept cells, failures at the end, rows that say what the folders say."""
 
 import json
+import shutil
 import statistics
 
 import pytest
@@ -83,6 +84,28 @@ def test_other_settings_in_a_later_part_are_found_before_anything_is_trained(tmp
     assert not (tmp_path / "runs/one").exists()
 
 
+def test_a_damaged_cell_is_listed_and_stops_nothing(tmp_path):
+    parts = [
+        part("one", ("method=sgd",), ("method=sam",)),
+        part("two", ("method=sgd",)),
+        part("three", ("method=sgd",)),
+    ]
+    run(study(parts), tmp_path)
+    for name in ("one/sgd", "three/sgd"):
+        (tmp_path / f"runs/{name}/seed-0/config.toml").write_text("epochs = ")
+    shutil.rmtree(tmp_path / "runs/one/sam")
+    shutil.rmtree(tmp_path / "runs/two")
+    outcome = run(study(parts), tmp_path)
+    assert [[row["label"], row["recipe"]] for row in outcome.to_dict()["rows"]] == [["sam", "one"], ["sgd", "two"]]
+    assert [failure.partition(": ")[0] for failure in outcome.failures] == ["one", "three"]
+    for failure in outcome.failures:
+        assert "sgd, seed 0: " in failure
+        assert "config.toml cannot be read" in failure
+    only_two = run(study(parts), tmp_path, only=["two"])
+    assert only_two.failures == []
+    assert [row["recipe"] for row in only_two.to_dict()["rows"]] == ["one", "two"]
+
+
 def test_memory_that_runs_out_stops_one_cell_only(tmp_path, monkeypatch):
     train = Run.train_epoch
 
@@ -106,6 +129,61 @@ def test_nothing_starts_from_a_run_that_is_not_finished(tmp_path):
     assert outcome.failures[1] == f"then: vsam, seed 0: not run, because {sources[0]} has not been trained to its end."
     assert len(outcome.failures) == 2
     assert [cell.seed for cell in outcome.parts[1].cells] == [1]
+
+
+SPOILT = {
+    "has no checkpoint.pt": lambda source: (source / "checkpoint.pt").unlink(),
+    "checkpoint.pt is damaged": lambda source: (source / "checkpoint.pt").write_bytes(b"broken"),
+    "config.toml cannot be read": lambda source: (source / "config.toml").write_text("epochs = "),
+}
+
+
+@pytest.mark.parametrize("words", SPOILT)
+def test_nothing_starts_from_a_checkpoint_that_cannot_be_read(tmp_path, words):
+    begin = part("begin", ("method=sgd",), ("method=sgd", "seed=1"))
+    sources = [run_path(tmp_path / "runs", recipe) for recipe in begin.recipes]
+    then = [(f"quantize.checkpoint={source}/checkpoint.pt", f"seed={i}") for i, source in enumerate(sources)]
+    run(study([begin]), tmp_path)
+    SPOILT[words](sources[0])
+    outcome = run(study([begin, part("then", *then)]), tmp_path, only=["then"])
+    (failure,) = outcome.failures
+    assert failure.startswith(f"then: vsam, seed 0: not run, because {sources[0]}")
+    assert words in failure
+    assert f"Delete {sources[0]} " in failure
+    assert [cell.seed for cell in outcome.parts[1].cells] == [1]
+
+
+def change_summary(path, **changes):
+    summary = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({name: value for name, value in summary.items() if value is not None}))
+
+
+def test_a_summary_without_its_environment_is_no_obstacle(tmp_path):
+    parts = [part("one", ("method=sgd",), ("method=sam",))]
+    environments = run(study(parts), tmp_path).to_dict()["environments"]
+    assert len(environments) == 1
+    change_summary(tmp_path / "runs/one/sgd/seed-0/summary.json", environment=None)
+    assert run(study(parts), tmp_path).to_dict()["environments"] == environments
+
+
+def test_a_summary_that_no_run_can_have_is_written_anew(tmp_path):
+    parts = [part("one", ("method=sgd",))]
+    rows = run(study(parts), tmp_path).to_dict()["rows"]
+    change_summary(tmp_path / "runs/one/sgd/seed-0/summary.json", steps=0)
+    assert run(study(parts), tmp_path).to_dict()["rows"] == rows
+
+
+def test_a_seed_with_few_common_turns_has_a_speed(tmp_path):
+    changes = [(f"method={method}", "epochs=5", f"seed={seed}") for seed in (0, 1) for method in ("sam", "sgd")]
+    outcome = run(study([part("one", *changes)]), tmp_path)
+    _, sgd = outcome.to_dict()["rows"]
+    assert sgd["speed_quartiles"] is None
+    assert all(speed > 0 for speed in sgd["speed_to_sam_each"])
+    for path in (tmp_path / "runs/one/sgd").rglob("metrics.jsonl"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps({**line, "turn": None}) + "\n" for line in lines))
+    _, apart = run(study([part("one", *changes)]), tmp_path).to_dict()["rows"]
+    assert apart["speed_to_sam_each"] == [None, None]
 
 
 def test_only_some_parts_are_trained_but_all_that_are_there_are_told(tmp_path):

@@ -77,7 +77,7 @@ def compare(
             typer.echo(f"Picture: {place / 'accuracy-cost.png'}")
             typer.echo(f"Runs: {place}")
     if failures:
-        raise RunError("These runs failed:\n  " + "\n  ".join(failures))
+        raise RunError("These runs are not finished:\n  " + "\n  ".join(failures))
 
 
 def _names(methods: str) -> list[str]:

@@ -8,12 +8,14 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from vsam.lab.compare import Progress as Shown
 
-__all__ = ["Bars", "Lines", "make_progress"]
+__all__ = ["Bars", "Lines", "make_bars", "make_progress"]
 
 Cells = Sequence[tuple[str, int, int, int]]
+Cell = tuple[str, int]
 
 
 @contextmanager
@@ -22,39 +24,73 @@ def make_progress() -> Iterator[Shown]:
     if not sys.stderr.isatty():
         yield Lines()
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("{task.fields[note]}"), console=Console(stderr=True)) as progress:
+    with make_bars(Console(stderr=True)) as progress:
         yield Bars(progress)
 
 
+def make_bars(console: Console) -> Progress:
+    """What draws the bars, each in one line; where it is narrow, the estimate stays and the rest is cut."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=len("99:59:59"))),
+        TextColumn("{task.fields[note]}"),
+        console=console,
+    )
+
+
 class Bars:
-    """One bar for everything and one a run."""
+    """One bar for everything, and one for each run of the present seed that has begun and goes on."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._runs: dict[tuple[str, int], TaskID] = {}
+        self._runs: dict[Cell, TaskID] = {}
         self._all: TaskID | None = None
+        self._begun: set[Cell] = set()
+        self._shown: list[Cell] = []  # the one that moved last is the last
 
     def begin(self, cells: Cells) -> None:
-        """Show a bar for each run, and one for all if there are several."""
+        """Show the bar of a single run; of several only one for all, until they move."""
         if len(cells) > 1:
             done, total = sum(cell[2] for cell in cells), sum(cell[3] for cell in cells)
             self._all = self._progress.add_task("all runs", total=total, completed=done, note="")
         for method, seed, done, total in cells:
             name = f"{method} seed {seed}"
-            self._runs[method, seed] = self._progress.add_task(name, total=total, completed=done, note="")
+            self._runs[method, seed] = self._progress.add_task(
+                name, total=total, completed=done, note="", visible=len(cells) == 1
+            )
 
     def advance(self, method: str, seed: int, step: int) -> None:
         """Move a run's bar."""
         self._progress.update(self._runs[method, seed], completed=step)
         if self._all is not None:
+            self._show((method, seed))
             done = sum(self._progress.tasks[task].completed for task in self._runs.values())
             self._progress.update(self._all, completed=done)
 
     def epoch(self, method: str, seed: int, metrics: dict[str, Any]) -> None:
-        """Note the epoch's accuracy beside the bar."""
+        """Note the epoch's accuracy beside the bar; the bar of a finished run makes room for others."""
         note = f"{metrics['test_accuracy']:.2f} %  loss {metrics['train_loss']:.3f}  rate {metrics['rate']:.2f}"
-        self._progress.update(self._runs[method, seed], note=note + _skips(metrics))
+        task = self._runs[method, seed]
+        self._progress.update(task, note=note + _skips(metrics))
+        if self._all is not None and self._progress.tasks[task].finished:
+            self._hide([(method, seed)])
+
+    def _show(self, cell: Cell) -> None:
+        """Show a run that moves, and hide those of a former seed, and the longest at rest if there are too many."""
+        if cell not in self._begun:
+            self._begun.add(cell)
+            self._hide([other for other in self._shown if other[1] != cell[1]])
+        self._shown = [*(other for other in self._shown if other != cell), cell]
+        self._progress.update(self._runs[cell], visible=True)
+        room = max(1, self._progress.console.height - 1)  # a line is taken by the bar for everything
+        self._hide(self._shown[:-room])
+
+    def _hide(self, cells: Sequence[Cell]) -> None:
+        for cell in cells:
+            self._progress.update(self._runs[cell], visible=False)
+        self._shown = [cell for cell in self._shown if cell not in cells]
 
 
 class Lines:

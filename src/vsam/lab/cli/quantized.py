@@ -1,5 +1,6 @@
 """`vsam quantized`."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,7 +34,8 @@ def quantized(
     content = _read(run)
     recipe = check_recipe(f"of {run}", content["recipe"])
     if recipe.quantize is None:
-        raise UserError(f"{run} is a full-precision run. Train one with --set quantize.checkpoint={run}/checkpoint.pt.")
+        setting = shlex.quote(f"quantize.checkpoint={run}/checkpoint.pt")
+        raise UserError(f"{run} is a full-precision run. Train one with --set {setting}.")
     chosen = choose_device(device)
     dataset = load_data(recipe, data_dir, chosen)
     model = models.build(recipe.model, dataset.num_classes, dataset.image_shape[0])

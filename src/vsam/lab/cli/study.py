@@ -1,5 +1,6 @@
 """`vsam study`."""
 
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -67,7 +68,7 @@ def study(
     if compare_paper:
         _compare(target)
     if failures:
-        raise RunError("These runs failed:\n  " + "\n  ".join(failures))
+        raise RunError("These runs are not finished:\n  " + "\n  ".join(failures))
 
 
 def _run(
@@ -110,7 +111,7 @@ def _show(outcome: Outcome, out: Path, paths: Sequence[Path]) -> None:
     console.print(SPEEDS, highlight=False)
     for path in paths:
         typer.echo(path)
-    typer.echo(f"See it all: vsam report {out} -o {out / 'report.html'}")
+    typer.echo(f"See it all: {shlex.join(['vsam', 'report', str(out), '-o', str(out / 'report.html')])}")
 
 
 def _convergence(scale: Scale, out: Path) -> None:

@@ -9,13 +9,15 @@ from vsam.lab.paper import numbers
 
 __all__ = [
     "Pair",
+    "ablated",
+    "gain_with_alpha",
     "gap",
     "gap_at_like_cost",
     "psf_growth",
     "quantized",
     "quantized_speed",
-    "reuse",
     "rise_with_alpha",
+    "samples_saved",
     "speed",
 ]
 
@@ -36,7 +38,9 @@ def gap(ours: str, theirs: str) -> Callable[[Pair | None], str]:
 
     def words(pair: Pair | None) -> str:
         tables = [numbers.table1(*pair) for pair in _pairs(pair)]
-        return _span([table[ours].accuracy - table[theirs].accuracy for table in tables], "points")
+        rows = [(table[ours], _row(table, theirs)) for table in tables]
+        origin = ", theirs from their own paper" if any(row.source != "paper" for _, row in rows) else ""
+        return _span([our.accuracy - their.accuracy for our, their in rows], "points") + origin
 
     return words
 
@@ -56,21 +60,40 @@ def gap_at_like_cost(pair: Pair | None) -> str:
     return f"{gain:+.2f} points with {ours.samples:,} samples (α = {value:g}) against {theirs.samples:,}, one pair"
 
 
+def samples_saved(pair: Pair | None) -> str:
+    """How many fewer second gradients vSAM takes than AE-SAM in Table 1."""
+    tables = [numbers.table1(*pair) for pair in _pairs(pair)]
+    counts = [(_row(table, "ae-sam").samples, table["vsam"].samples) for table in tables]
+    return _span([100 * (theirs - ours) / _STEPS for theirs, ours in counts if theirs and ours], "points of the steps")
+
+
 def rise_with_alpha(pair: Pair | None) -> str:
     """The slope of the sampled share of steps over log₂ α in the study of α."""
-    rows = {value: row.samples for value, row in numbers.alpha().items() if isinstance(value, float) and row.samples}
-    doublings = [math.log2(value) for value in rows]
-    slope = statistics.linear_regression(doublings, [100 * samples / _STEPS for samples in rows.values()]).slope
-    rises = sum(low < high for low, high in pairwise(rows.values()))
-    return f"{slope:+.0f} points of the steps per doubling of α, rising in {rises} of {len(rows) - 1} steps, one pair"
+    shares = {value: 100 * row.samples / _STEPS for value, row in numbers.alpha().items() if row.samples}
+    return _over_alpha(shares, "points of the steps per doubling of α", digits=0)
 
 
-def reuse(pair: Pair | None) -> str:
-    """vSAM against vSAM-A in the ablation."""
-    tables = [numbers.ablation(data) for model, data in _pairs(pair) if model == "resnet18"]
-    if not tables:
-        return "no number for this pair"
-    return _span([table["vsam"].accuracy - table["vsam-a"].accuracy for table in tables], "points")
+def gain_with_alpha(pair: Pair | None) -> str:
+    """The slope of the accuracy over log₂ α in the study of α."""
+    accuracies = {value: row.accuracy for value, row in numbers.alpha().items()}
+    return _over_alpha(accuracies, "points per doubling of α", digits=2)
+
+
+def ablated(ours: str, theirs: str) -> Callable[[Pair | None], str]:
+    """By how much a method's accuracy is above another's in the ablation.
+
+    Args:
+        ours: the method.
+        theirs: the other one.
+    """
+
+    def words(pair: Pair | None) -> str:
+        tables = [numbers.ablation(data) for model, data in _pairs(pair) if model == "resnet18"]
+        if not tables:
+            return "no number for this pair"
+        return _span([table[ours].accuracy - table[theirs].accuracy for table in tables], "points")
+
+    return words
 
 
 def psf_growth(pair: Pair | None) -> str:
@@ -92,6 +115,18 @@ def quantized_speed(pair: Pair | None) -> str:
 
 def _quantized() -> list[dict[str, numbers.Published]]:
     return [numbers.lsq(model) for model in ("resnet18", "mobilenet")]
+
+
+def _row(table: dict[str, numbers.Published], method: str) -> numbers.Published:
+    """A method's row; for methods that the paper did not run, the one that it took from elsewhere."""
+    return table[method] if method in table else table[f"{method}-published"]
+
+
+def _over_alpha(values: dict[float | str, float], unit: str, digits: int) -> str:
+    by_alpha = {value: number for value, number in values.items() if isinstance(value, float)}
+    slope = statistics.linear_regression([math.log2(value) for value in by_alpha], list(by_alpha.values())).slope
+    rises = sum(low < high for low, high in pairwise(by_alpha.values()))
+    return f"{slope:+.{digits}f} {unit}, rising in {rises} of {len(by_alpha) - 1} steps, one pair"
 
 
 def _pairs(pair: Pair | None) -> Sequence[Pair]:

@@ -1,9 +1,10 @@
 """What studies hold as evidence: their rows, grouped by everything that must be alike before methods are compared."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vsam.lab.errors import UserError
 
@@ -15,6 +16,32 @@ StudyRow = Mapping[str, Any]
 _ORDER = ("table1", "ablation", "alpha", "gamma", "norms", "lsq")
 _ALIKE = ("recipe", "data", "model", "noise", "steps")
 _VARIED = ("alpha", "gamma")
+
+
+_Number = Annotated[float, Field(allow_inf_nan=False, ge=-1e30, le=1e30)]
+_Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Row(BaseModel):
+    """What a row must hold before anything is computed with it; what else it holds is left alone."""
+
+    model_config = ConfigDict(strict=True)
+
+    method: str
+    model: str
+    data: str
+    steps: Annotated[int, Field(ge=1)]
+    samples: Annotated[_Number, Field(ge=0)]
+    label: str = ""
+    recipe: str | None = None
+    noise: _Share | None = None
+    alpha: _Number | None = None
+    gamma: _Number | None = None
+    seed_list: list[int] = []
+    accuracies: list[_Number] = []
+    samples_each: list[_Number] = []
+    speed_to_sam_each: list[_Number | None] = []
+    psf_norms: list[list[_Number | None]] = []
 
 
 class NotRun(Exception):
@@ -95,7 +122,7 @@ def with_other_gammas(group: Group) -> list[Group]:
     return [
         replace(
             group,
-            name=f"{group.name}, γ = {row['gamma']:g}",
+            name=f"{group.name}, γ = {row['gamma']:g}, one of {len(others) + 1} tried",
             rows={**kept, "table1": [{**row, "gamma": None}, *kept.get("table1", [])]},
         )
         for row in others
@@ -112,8 +139,6 @@ def seed_values(row: StudyRow, key: str) -> dict[int, Any]:
             f"The row of {row['method']} has {len(values)} {key} for the seeds {list(seeds)}: every run needs a seed "
             "of its own, and one value."
         )
-    if any(isinstance(value, float) and not math.isfinite(value) for value in values):
-        raise UserError(f"The row of {row['method']} has {key} that are not finite: {values}. Run its study again.")
     return {seed: value for seed, value in zip(seeds, values, strict=True) if value is not None}
 
 
@@ -124,9 +149,15 @@ def samples_share(row: StudyRow) -> float:
 
 def _rows(name: str, study: Mapping[str, Any]) -> list[StudyRow]:
     rows = study.get("rows")
-    needed = {"method", "model", "data", "steps", "samples"}
-    if not isinstance(rows, list) or not all(isinstance(row, Mapping) and needed <= row.keys() for row in rows):
-        raise UserError(f"Study {name} must hold rows with {', '.join(sorted(needed))}: run it again.")
+    if not isinstance(rows, list):
+        raise UserError(f"Study {name} must hold a list of rows: run it again.")
+    for number, row in enumerate(rows, 1):
+        try:
+            _Row.model_validate(row)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the row"
+            raise UserError(f"Row {number} of study {name}: {where}: {first['msg']}. Run the study again.") from None
     return rows
 
 

@@ -15,6 +15,7 @@ __all__ = [
     "ALPHA_STUDY_GAMMA",
     "GAMMA_STUDY_ALPHA",
     "PAIRS",
+    "TRIAL",
     "Published",
     "ablation",
     "alpha",
@@ -32,6 +33,9 @@ PAIRS = tuple((model, data) for model in ("resnet18", "wrn28-10", "pyramidnet110
 # they are one experiment.
 ALPHA_STUDY_GAMMA = 0.8
 GAMMA_STUDY_ALPHA = 0.13
+
+TRIAL = "-tune"
+"""How the names of the recipes of a search's trials end."""
 
 _NUM_IMAGES = {"train": 50_000, "test": 10_000}
 # What tells runs of one experiment apart, or changes speed and records but no result.
@@ -117,7 +121,8 @@ def reference(recipe: Recipe, label: str) -> Published | None:
     The setting is the paper's where everything that decides the result is as in the recipe that ships for the pair of
     model and data; both variants of vSAM count, because the paper prints one and its authors released the other. The
     paper gives no setting for quantized runs, and numbers that it took from elsewhere have settings of their own:
-    neither is ever a reference.
+    neither is ever a reference. A search's trial is measured on other images than the paper's test images, so it has
+    none either.
 
     Args:
         recipe: of the run.
@@ -126,7 +131,7 @@ def reference(recipe: Recipe, label: str) -> Published | None:
     found = _LABEL.fullmatch(label)
     varied = dict(_SETTING.findall(found["varied"])) if found else {}
     is_true = all(text == f"{getattr(recipe.vsam, name):g}" for name, text in varied.items())
-    if found is None or found["method"] != recipe.method or not is_true:
+    if found is None or found["method"] != recipe.method or not is_true or recipe.name.endswith(TRIAL):
         return None
     if varied:
         return _varied(recipe)

@@ -10,12 +10,26 @@ from numpy.typing import NDArray
 
 from vsam.lab.report.downsample import Buckets
 from vsam.lab.report.groups import Group
-from vsam.lab.report.metrics import EPOCH_METRICS, STEP_METRICS, Metric
+from vsam.lab.report.lines import shortened
+from vsam.lab.report.metrics import STEP_METRICS, Metric
 from vsam.lab.report.style import Style
 
-__all__ = ["Chart", "Styles", "epoch_charts", "make_layout", "plain_text", "sample_chart", "short", "step_charts"]
+__all__ = [
+    "LONGEST",
+    "Chart",
+    "Styles",
+    "epoch_charts",
+    "make_layout",
+    "plain_text",
+    "sample_chart",
+    "short",
+    "step_charts",
+]
 
 Styles = Mapping[str, Style]
+
+LONGEST = 26
+"""Characters of a name that leave room for the figure on a narrow screen."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +39,8 @@ class Chart:
     Args:
         title: what it shows; not escaped.
         spec: `data` and `layout` of plotly. A trace's `meta` is the label that it belongs to, not escaped. Where there
-            are `rows`, they name the rows of each trace, which the page numbers as far as they are shown.
+            are `rows`, they name the rows of each trace, which the page numbers as far as they are shown. Where there
+            are `names`, they say for a `narrow` and for a `wide` figure where each trace's text stands, if at all.
         height: in pixels.
     """
 
@@ -36,7 +51,7 @@ class Chart:
 
 def epoch_charts(group: Group, styles: Styles) -> list[Chart]:
     """The learning curves."""
-    return [_curves(group, styles, metric, "epoch") for metric in EPOCH_METRICS if group.has(metric.key)]
+    return [_curves(group, styles, metric, "epoch") for metric in group.epoch_metrics if group.has(metric.key)]
 
 
 def step_charts(group: Group, styles: Styles) -> list[Chart]:
@@ -49,7 +64,7 @@ def sample_chart(group: Group, styles: Styles) -> Chart | None:
     by_label: dict[str, list[tuple[str, Buckets]]] = {}
     for run in group.runs:
         if run.sampled is not None and len(run.sampled.index):
-            name = plain_text(_run_name(_shortened(run.label), run.seed, run.state))
+            name = plain_text(_run_name(shortened(run.label, LONGEST), run.seed, run.state))
             by_label.setdefault(run.label, []).append((name, run.sampled))
     if not by_label:
         return None
@@ -148,11 +163,6 @@ def _bounds(metric: Metric) -> dict[str, Any]:
 
 def _run_name(label: str, seed: int, state: str) -> str:
     return f"{label}, seed {seed}" + ("" if state == "finished" else ", unfinished")
-
-
-def _shortened(name: str, most: int = 26) -> str:
-    """A name that leaves room for the figure on a narrow screen."""
-    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def plain_text(name: str) -> str:

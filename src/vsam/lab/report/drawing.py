@@ -17,12 +17,16 @@ from matplotlib.ticker import MaxNLocator
 from vsam.lab.files import write_atomically
 from vsam.lab.report.downsample import Buckets
 from vsam.lab.report.groups import Group
+from vsam.lab.report.lines import shortened
 from vsam.lab.report.metrics import Metric
 from vsam.lab.report.style import Style
 
-__all__ = ["MARKERS", "Styles", "add_legend", "draw_metric", "paper_look", "save_figure", "whole_numbers"]
+__all__ = ["LONGEST", "MARKERS", "Styles", "add_legend", "draw_metric", "paper_look", "save_figure", "whole_numbers"]
 
 Styles = Mapping[str, Style]
+
+LONGEST = 48
+"""Characters of a name that leave room for the figure."""
 
 MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P", "star": "*"}
 _DASHES: dict[str, Any] = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
@@ -105,8 +109,9 @@ def whole_numbers(axes: Axes) -> None:
 def add_legend(figure: Figure, labels: Sequence[str], styles: Styles) -> None:
     """The labels in a row below the panels."""
     lines = [Line2D([], [], color=styles[label].color, linestyle=_DASHES[styles[label].dash]) for label in labels]
-    widest = max(map(len, labels), default=1)
+    names = [shortened(label, LONGEST) for label in labels]
+    widest = max(map(len, names), default=1)
     columns = max(1, min(len(labels), int(figure.get_figwidth() * 14 / (widest + 7))))
-    legend = figure.legend(lines, labels, loc="outside lower center", ncols=columns, handlelength=2.2)
+    legend = figure.legend(lines, names, loc="outside lower center", ncols=columns, handlelength=2.2)
     for text in legend.get_texts():
         text.set_parse_math(False)

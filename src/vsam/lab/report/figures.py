@@ -1,6 +1,7 @@
 """The figures for papers: vector text, the page's colours, the same numbers."""
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,17 +12,25 @@ from matplotlib.text import Annotation
 from vsam.lab.compare import Row
 from vsam.lab.paper.numbers import Published
 from vsam.lab.report.downsample import width_for
-from vsam.lab.report.drawing import MARKERS, Styles, add_legend, draw_metric, paper_look, save_figure, whole_numbers
+from vsam.lab.report.drawing import (
+    LONGEST,
+    MARKERS,
+    Styles,
+    add_legend,
+    draw_metric,
+    paper_look,
+    save_figure,
+    whole_numbers,
+)
 from vsam.lab.report.groups import Group, labels_of
-from vsam.lab.report.metrics import EPOCH_METRICS, STEP_METRICS
-from vsam.lab.report.placing import place
-from vsam.lab.report.points import SpeedPoint, is_against_sam, speed_points
+from vsam.lab.report.lines import shortened
+from vsam.lab.report.metrics import STEP_METRICS
+from vsam.lab.report.placing import MORE_SIDES, place
+from vsam.lab.report.points import SpeedPoint, Spot, accuracy_axis, is_against_sam, published_spots, speed_points
+from vsam.lab.report.read import ReadRun
 from vsam.lab.report.style import Style, styles_for
 
 __all__ = ["accuracy_against_speed", "learning_curves", "norms", "sample_strips", "save_figure"]
-
-_ACROSS = {-1: "right", 0: "center", 1: "left"}
-_UP = {-1: "top", 0: "center", 1: "bottom"}
 
 
 def accuracy_against_speed(
@@ -31,8 +40,9 @@ def accuracy_against_speed(
     deviations: Mapping[str, float] | None = None,
     published: Mapping[str, Published] | None = None,
     styles: Styles | None = None,
+    images: str = "test",
 ) -> Figure:
-    """Test accuracy over training speed, with one standard deviation over seeds; the paper's figure 1.
+    """Accuracy over training speed, with one standard deviation over seeds; the paper's figure 1.
 
     Args:
         rows: of one table, at least one.
@@ -40,25 +50,24 @@ def accuracy_against_speed(
         deviations: of the speed over seeds by label, as `speed_deviations` gives them.
         published: the paper's numbers by label, drawn hollow; they need SAM among the rows.
         styles: by label, where several figures belong together.
+        images: what the accuracy was measured on, test or validation.
     """
     styles = styles or styles_for([row.label for row in rows])
     points = speed_points(rows, deviations or {})
+    hollow = published_spots(rows, published or {})
     with paper_look():
         figure = Figure(figsize=(5.4, 3.6), layout="constrained")
         axes = figure.add_subplot()
         for point in points:
             _draw_point(axes, point, styles[point.label])
-        if is_against_sam(rows):
-            for label, numbers in (published or {}).items():
-                _draw_published(axes, numbers, styles[label])
+        for label, spot in hollow.items():
+            _draw_point(axes, spot, styles[label], fillstyle="none")
         axes.margins(0.08)
         axes.set_xlabel("training speed, SAM = 1" if is_against_sam(rows) else "training speed, images a second")
-        axes.set_ylabel("test accuracy of the last epoch, %")
-        bars = "bars: one standard deviation over seeds" if max(row.seeds for row in rows) > 1 else "one seed"
-        hollow = "; hollow: the paper’s, best epoch" if published and is_against_sam(rows) else ""
-        title = f"{name}: {_title(rows)}" if name else _title(rows)
-        axes.set_title(f"{title}\n{bars}{hollow}", parse_math=False)
-        _name_points(figure, axes, points)
+        axes.set_ylabel(accuracy_axis(images, bool(hollow)).replace(" (", "\n("))
+        title = _shorter(f"{name}: {_title(rows)}" if name else _title(rows), figure)
+        axes.set_title(f"{title}\n{_explain_points(rows, [*hollow.values()])}", parse_math=False)
+        _name_points(figure, axes, points, [*hollow.values()])
     return figure
 
 
@@ -72,13 +81,15 @@ def learning_curves(group: Group, styles: Styles | None = None) -> Figure:
     styles = styles or styles_for(group.labels)
     with paper_look():
         figure = Figure(figsize=(6.8, 4.9), layout="constrained")
-        for axes, metric in zip(figure.subplots(2, 2, sharex=True).flat, EPOCH_METRICS, strict=True):
+        for axes, metric in zip(figure.subplots(2, 2, sharex=True).flat, group.epoch_metrics, strict=True):
             draw_metric(axes, group, metric, styles)
             whole_numbers(axes)
             if axes.get_subplotspec().is_last_row():
                 axes.set_xlabel("epoch")
         width = max(run.curves["test_accuracy"].width for run in group.runs if "test_accuracy" in run.curves)
-        figure.suptitle(f"{group.title}\n{_explain_band(width, 'epoch')}", fontsize=9, parse_math=False)
+        figure.suptitle(
+            f"{_shorter(group.title, figure)}\n{_explain_band(width, 'epoch')}", fontsize=9, parse_math=False
+        )
         add_legend(figure, group.labels, styles)
     return figure
 
@@ -102,7 +113,8 @@ def norms(groups: Sequence[Group], styles: Styles | None = None) -> Figure:
                 draw_metric(axes, group, metric, styles)
                 if axes is not grid[metrics.index(metric), 0]:
                     axes.set_ylabel("")
-            column[0].set_title(f"{group.title}\n{_explain_band(width_for(group.steps), 'step')}", parse_math=False)
+            title = _shorter(group.title, figure, len(groups))
+            column[0].set_title(f"{title}\n{_explain_band(width_for(group.steps), 'step')}", parse_math=False)
             column[-1].set_xlabel("step")
             whole_numbers(column[-1])
         figure.align_ylabels(grid[:, 0])
@@ -128,12 +140,12 @@ def sample_strips(group: Group, styles: Styles | None = None) -> Figure:
         axes.imshow(image, aspect="auto", interpolation="nearest", extent=(0.5, right, len(runs) - 0.5, -0.5))
         axes.hlines(np.arange(len(runs) - 1) + 0.5, 0.5, right, color="white", linewidth=2)
         axes.set_xlim(0.5, runs[0][1].total + 0.5)
-        axes.set_yticks(range(len(runs)), [f"{run.label}, seed {run.seed}" for run, _ in runs], parse_math=False)
+        axes.set_yticks(range(len(runs)), [_run_name(run) for run, _ in runs], parse_math=False)
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False)
         axes.set_xlabel(f"step (a cell is {width:,})" if width > 1 else "step")
         whole_numbers(axes)
-        axes.set_title(group.title, parse_math=False)
+        axes.set_title(_shorter(group.title, figure), parse_math=False)
     return figure
 
 
@@ -150,7 +162,23 @@ def _title(rows: Sequence[Row]) -> str:
     return f"{rows[0].model} on {rows[0].data}, {rows[0].steps:,} steps"
 
 
-def _draw_point(axes: Axes, point: SpeedPoint, style: Style) -> None:
+def _explain_points(rows: Sequence[Row], hollow: Sequence[Spot]) -> str:
+    has_bars = max(row.seeds for row in rows) > 1
+    ours = "bars: one standard deviation over seeds" if has_bars else "one seed"
+    bars = ", its bars over three seeds" if not has_bars and any(spot.accuracy_std for spot in hollow) else ""
+    return ours + (f"; hollow: the paper’s, best epoch{bars}" if hollow else "")
+
+
+def _shorter(title: str, figure: Figure, columns: int = 1) -> str:
+    """A title that fits above one of so many columns."""
+    return shortened(title, int(14 * figure.get_figwidth() / columns))
+
+
+def _run_name(run: ReadRun) -> str:
+    return f"{shortened(run.label, LONGEST)}, seed {run.seed}"
+
+
+def _draw_point(axes: Axes, point: Spot, style: Style, fillstyle: Literal["full", "none"] = "full") -> None:
     axes.errorbar(
         point.speed,
         point.accuracy,
@@ -161,32 +189,43 @@ def _draw_point(axes: Axes, point: SpeedPoint, style: Style) -> None:
         capsize=2.5,
         markersize=6,
         linewidth=1,
+        fillstyle=fillstyle,
     )
 
 
-def _draw_published(axes: Axes, numbers: Published, style: Style) -> None:
-    if numbers.of_sam is not None:
-        axes.plot(numbers.of_sam / 100, numbers.accuracy, MARKERS[style.marker], color=style.color, fillstyle="none")
-
-
-def _name_points(figure: Figure, axes: Axes, points: Sequence[SpeedPoint]) -> None:
+def _name_points(figure: Figure, axes: Axes, points: Sequence[SpeedPoint], hollow: Sequence[Spot]) -> None:
+    """Write the names where they hide neither points nor each other; some may find no room."""
     names = [_name(axes, point) for point in points]
     figure.draw_without_rendering()  # only now is it known where everything is
-    frame, gap = axes.get_window_extent(), 5.0
-    spots = axes.transData.transform([(point.speed, point.accuracy) for point in points])
-    ends = axes.transData.transform([(p.speed + p.speed_std, p.accuracy + p.accuracy_std) for p in points])
+    frame, gap, unit = axes.get_window_extent(), 5.0, 72 / figure.dpi
+    all_points = [*points, *hollow]
+    spots = axes.transData.transform([(point.speed, point.accuracy) for point in all_points])
+    ends = axes.transData.transform([(p.speed + p.speed_std, p.accuracy + p.accuracy_std) for p in all_points])
     boxes = [name.get_window_extent() for name in names]
     sides = place(
         [(float(x - frame.x0), float(y - frame.y0)) for x, y in spots],
         [(float(x), float(y)) for x, y in ends - spots],
         [(box.width, box.height) for box in boxes],
         (frame.width, frame.height),
-        gap * figure.dpi / 72,
+        gap / unit,
+        MORE_SIDES,
     )
-    for name, (across, up) in zip(names, sides, strict=True):
-        name.set(position=(gap * across, gap * up), ha=_ACROSS[int(across)], va=_UP[int(up)])
+    for name, box, side in zip(names, boxes, sides, strict=True):
+        if side is None:
+            name.remove()
+        else:
+            left = gap * side[0] - unit * box.width * (1 - side[0]) / 2
+            bottom = gap * side[1] - unit * box.height * (1 - side[1]) / 2
+            name.set_position((left, bottom))
 
 
 def _name(axes: Axes, point: SpeedPoint) -> Annotation:
-    spot = (point.speed, point.accuracy)
-    return axes.annotate(point.label, spot, (0, 0), textcoords="offset points", fontsize=8, parse_math=False)
+    return axes.annotate(
+        shortened(point.label, LONGEST // 2),
+        (point.speed, point.accuracy),
+        (0, 0),
+        textcoords="offset points",
+        fontsize=8,
+        verticalalignment="bottom",
+        parse_math=False,
+    )

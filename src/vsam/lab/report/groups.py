@@ -10,6 +10,7 @@ from vsam.lab.errors import UserError
 from vsam.lab.methods import METHODS, find_method
 from vsam.lab.report.downsample import Buckets, merge
 from vsam.lab.report.lines import one_line
+from vsam.lab.report.metrics import EPOCH_METRICS, VALIDATION_METRICS, Metric
 from vsam.lab.report.read import ReadRun
 
 __all__ = ["Group", "group_runs", "labels_of"]
@@ -44,7 +45,23 @@ class Group:
     @property
     def title(self) -> str:
         """What the group is, in a line."""
-        return f"{self.model} on {self.data}" + (f", {self.difference}" if self.difference else "")
+        images = ["validation: held-out training images"] if self.is_validation else []
+        return ", ".join([f"{self.model} on {self.data}", *images, *filter(None, [self.difference])])
+
+    @property
+    def is_validation(self) -> bool:
+        """Whether the runs are a search's trials, which never see the test images; then all of them are."""
+        return self.runs[0].is_validation
+
+    @property
+    def images(self) -> str:
+        """What the accuracy was measured on, in a word."""
+        return "validation" if self.is_validation else "test"
+
+    @property
+    def epoch_metrics(self) -> tuple[Metric, ...]:
+        """The learning curves under their true names."""
+        return VALIDATION_METRICS if self.is_validation else EPOCH_METRICS
 
     @property
     def steps(self) -> int:
@@ -89,17 +106,17 @@ def labels_of(groups: Iterable[Group]) -> list[str]:
 def group_runs(runs: Iterable[ReadRun]) -> tuple[list[Group], list[ReadRun]]:
     """The groups, and the runs that are in none: the broken ones, and those that are there twice."""
     outside: list[ReadRun] = []
-    families: dict[tuple[str, str, str], dict[tuple[Any, ...], list[ReadRun]]] = {}
+    families: dict[tuple[str, str, str, bool], dict[tuple[Any, ...], list[ReadRun]]] = {}
     for run in runs:
         if run.state == "broken":
             outside.append(run)
             continue
         settings = _shared_settings(run)
-        name = (one_line(settings.get("name")), one_line(settings.get("data.name")), one_line(settings.get("model")))
+        recipe, data, model = (one_line(settings.get(key)) for key in ("name", "data.name", "model"))
         key = tuple(sorted((key, repr(value)) for key, value in settings.items()))
-        families.setdefault(name, {}).setdefault(key, []).append(run)
+        families.setdefault((recipe, data, model, run.is_validation), {}).setdefault(key, []).append(run)
     groups: list[Group] = []
-    for (recipe, data, model), members in sorted(families.items()):
+    for (recipe, data, model, _), members in sorted(families.items()):
         differences = _differences([_shared_settings(member[0]) for member in members.values()])
         for difference, member in zip(differences, members.values(), strict=True):
             fitting, longer = _of_one_length(member)

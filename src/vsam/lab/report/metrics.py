@@ -1,8 +1,8 @@
 """The curves that a report draws: what each is called in the files and in the figures."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["EPOCH_METRICS", "STEP_METRICS", "Metric"]
+__all__ = ["EPOCH_METRICS", "STEP_METRICS", "VALIDATION_METRICS", "Metric"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,12 @@ EPOCH_METRICS = (
     Metric("test_loss", "Test loss", "test loss, nats"),
     Metric("train_loss", "Training loss", "training loss, nats"),
 )
+
+VALIDATION_METRICS = tuple(
+    replace(one, title=one.title.replace("Test", "Validation"), axis=one.axis.replace("test", "validation"))
+    for one in EPOCH_METRICS
+)
+"""The same of a search's trials, whose files call the held-out training images test images."""
 
 STEP_METRICS = (
     Metric("grad_norm", "Gradient norm", "‖g‖", (0, None)),

@@ -35,7 +35,7 @@ def to_latex(rows: Sequence[Row], published: Mapping[str, Published]) -> str:
     text = tables.to_latex(_escaped(rows, _for_latex))
     if published:
         lines = [_HEADINGS, *_papers(published, r"$\pm$", _for_latex)]
-        first, *rest = [" & ".join(line).replace("%", r"\%") + r" \\" for line in lines]
+        first, *rest = map(tables.latex_line, lines)
         body = "\n".join([r"\toprule", first, r"\midrule", *rest, r"\bottomrule"])
         text += f"% {_NOTE}\n\\begin{{tabular}}{{lrrrr}}\n{body}\n\\end{{tabular}}\n"
     return text

@@ -5,29 +5,47 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vsam.lab.compare import Row
+from vsam.lab.paper.numbers import Published
 from vsam.lab.speed import Cell, relative_speed
 
-__all__ = ["SpeedPoint", "is_against_sam", "speed_deviations", "speed_points"]
+__all__ = [
+    "SpeedPoint",
+    "Spot",
+    "accuracy_axis",
+    "is_against_sam",
+    "published_spots",
+    "speed_deviations",
+    "speed_points",
+]
 
 
 @dataclass(frozen=True)
-class SpeedPoint:
-    """A method's place.
+class Spot:
+    """A point and its bars, ours or the paper's.
 
     Args:
-        label: of the method.
         speed: SAM's is 1; images per second where there is no SAM to compare with.
-        speed_std: over seeds, 0 for one seed.
-        accuracy: of the last epoch in percent, mean over seeds.
+        speed_std: over seeds, 0 where there is none.
+        accuracy: in percent, mean over seeds.
         accuracy_std: likewise.
-        row: all other numbers.
     """
 
-    label: str
     speed: float
     speed_std: float
     accuracy: float
     accuracy_std: float
+
+
+@dataclass(frozen=True)
+class SpeedPoint(Spot):
+    """A method's place by our runs; the accuracy is of the last epoch.
+
+    Args:
+        label: of the method.
+        row: all other numbers.
+    """
+
+    label: str
     row: Row
 
 
@@ -55,6 +73,29 @@ def speed_points(rows: Sequence[Row], deviations: Mapping[str, float]) -> list[S
         )
         for row in rows
     ]
+
+
+def published_spots(rows: Sequence[Row], published: Mapping[str, Published]) -> dict[str, Spot]:
+    """Where the paper's numbers stand, by label, of the best epoch; nowhere if speeds are not against SAM's."""
+    if not is_against_sam(rows):
+        return {}
+    return {
+        label: Spot(numbers.of_sam / 100, 0.0, numbers.accuracy, numbers.std or 0.0)
+        for label, numbers in published.items()
+        if numbers.of_sam is not None
+    }
+
+
+def accuracy_axis(images: str, with_papers: bool) -> str:
+    """The title of the accuracy's axis.
+
+    Args:
+        images: that it was measured on, test or validation.
+        with_papers: whether the paper's points are there, which are not of the last epoch.
+    """
+    if with_papers:
+        return f"{images} accuracy, % (filled: last epoch; hollow: best)"
+    return f"{images} accuracy of the last epoch, %"
 
 
 def speed_deviations(rows: Sequence[Row], cells: Sequence[Cell]) -> dict[str, float]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from vsam.lab.folder import number
+from vsam.lab.paper.numbers import TRIAL
 from vsam.lab.recipe import Recipe
 from vsam.lab.report.curves import Lines, epoch_curves, read_epochs, read_samples, step_curves
 from vsam.lab.report.downsample import Buckets, bucket
@@ -73,6 +74,12 @@ class ReadRun:
     epochs: Lines = field(default_factory=list)
     curves: dict[str, Buckets] = field(default_factory=dict)
     sampled: Buckets | None = None
+
+    @property
+    def is_validation(self) -> bool:
+        """Whether it is a search's trial: its accuracy is on held-out training images, not on the test images."""
+        data = self.summary.get("data", "-validation")  # an unfinished run has only its name
+        return str(self.settings.get("name")).endswith(TRIAL) and data.endswith("-validation")
 
     @property
     def cell(self) -> Cell:
@@ -139,6 +146,9 @@ def _read_summary(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     for name, (least, most) in _RANGES.items():
         if not least <= summary[name] <= most:
             raise _Broken(f"summary.json: {name} must be from {least:,} to {most:,}, got {summary[name]!r:.40}.")
+    if summary["samples"] > summary["steps"]:
+        counts = f"{summary['samples']:,} of {summary['steps']:,}"
+        raise _Broken(f"summary.json: samples must not be more than steps, got {counts}.")
     for name in ("method", "seed", "epochs"):
         if summary[name] != settings.get(name):
             raise _Broken(f"summary.json is of {name} {summary[name]!r} and config.toml of {settings.get(name)!r}.")

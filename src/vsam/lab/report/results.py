@@ -23,7 +23,9 @@ _PAPERS = ("best,\u00a0%", "second gradients", "AIS", "of SAM")
 
 
 def published_numbers(group: Group) -> dict[str, Published]:
-    """The paper's numbers by label, for those runs whose setting is the paper's."""
+    """The paper's numbers by label, for those runs whose setting is the paper's; it has none for held-out images."""
+    if group.is_validation:
+        return {}
     return references({run.label: run.recipe for run in group.finished if run.recipe is not None})
 
 
@@ -32,7 +34,7 @@ def results_table(group: Group, styles: Mapping[str, Style], published: Mapping[
     seeds = {row.seeds for row in group.rows}
     spread = "Mean ± standard deviation over seeds." if max(seeds) > 1 else "One seed, so no deviation is known."
     caption = f"<strong>{text(group.title)}</strong>, recipe {text(group.recipe)}. {spread}"
-    rows = [[swatch(row.label, styles[row.label]), *_ours(row)] for row in group.rows]
+    rows = [[_name(row.label, styles[row.label]), *_ours(row)] for row in group.rows]
     if published:
         rows = [[*cells, *_papers(published.get(row.label))] for cells, row in zip(rows, group.rows, strict=True)]
     return table(caption, _head(bool(published)), rows, f"Results of {group.title}")
@@ -48,6 +50,11 @@ def swatch(label: str, style: Style) -> str:
         f'<path d="{shape}" fill="{style.color}"/></svg>'
     )
     return f"{picture}{text(label)}"
+
+
+def _name(label: str, style: Style) -> str:
+    """In a box that breaks a long name, so that the numbers stay in sight."""
+    return f'<span class="name">{swatch(label, style)}</span>'
 
 
 def _head(with_paper: bool) -> str:

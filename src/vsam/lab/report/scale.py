@@ -7,6 +7,7 @@ import torch
 from vsam.lab import data as data_room
 from vsam.lab import models
 from vsam.lab.report.groups import Group
+from vsam.lab.tune.validation import HELD_OUT
 
 __all__ = ["describe_scale", "is_small", "scale_line"]
 
@@ -42,6 +43,12 @@ def is_small(group: Group) -> bool:
 
 def _num_images(group: Group) -> int | None:
     """Images in an epoch, if known."""
+    given = _num_given(group)
+    return given - given // HELD_OUT if given and group.is_validation else given
+
+
+def _num_given(group: Group) -> int | None:
+    """Training images of the recipe, those among them that a search holds out, if known."""
     recipe = group.runs[0].recipe
     if recipe is None:
         return None
@@ -65,6 +72,10 @@ def _images(group: Group) -> str:
     whole = _known(recipe.data.name)
     train, test = _num_images(group), recipe.data.test or (whole.num_test if whole else None)
     parts = [f"{train:,} for training" if train else "all for training", f"{test:,} for testing" if test else ""]
+    if group.is_validation:
+        given = _num_given(group)
+        held_out = f"{given // HELD_OUT:,} other" if given else "a fifth of the"
+        parts = [parts[0], f"{held_out} training images held out for validation, no test images"]
     if whole and whole.num_train and train and train < whole.num_train:
         parts[0] = f"{train:,} of {whole.num_train:,} for training"
     text = f"{group.data}: {', '.join(part for part in parts if part)}"

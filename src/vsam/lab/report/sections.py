@@ -6,6 +6,7 @@ from vsam.lab.paper.numbers import Published
 from vsam.lab.report.charts import Chart, epoch_charts, sample_chart, step_charts
 from vsam.lab.report.groups import Group
 from vsam.lab.report.markup import definitions, element, table, text
+from vsam.lab.report.points import published_spots
 from vsam.lab.report.read import ReadRun
 from vsam.lab.report.results import published_numbers, results_table, swatch
 from vsam.lab.report.scale import describe_scale, is_small
@@ -100,9 +101,10 @@ def _scale_note(group: Group, published: Mapping[str, Published]) -> str:
 def _results(group: Group, styles: Styles, published: Mapping[str, Published]) -> str:
     if not group.rows:
         return "<h3>Results</h3><p>No run of this group is finished.</p>"
+    images = "held-out training images" if group.is_validation else "test images"
     notes = [
-        "Accuracy: on the test images, of the last epoch; best: of the best epoch, chosen by looking at the test "
-        "images. Second gradients: mean over seeds, and as a share of the steps. AIS: images a second of training, "
+        f"Accuracy: on the {images}, of the last epoch; best: of the best epoch, chosen by looking at the {images}. "
+        "Second gradients: mean over seeds, and as a share of the steps. AIS: images a second of training, "
         "evaluation left out. Of SAM, of SGD: the speed against theirs in epochs that ran in turns, with quartiles; "
         "~ marks speeds that were not timed together. Ideal of SAM: 2/(1 + share of sampled steps).",
     ]
@@ -115,9 +117,15 @@ def _speed(group: Group, styles: Styles, published: Mapping[str, Published], cha
     if not group.rows:
         return ""
     bars = "Bars: one standard deviation over seeds, both ways. " if any(row.seeds > 1 for row in group.rows) else ""
-    paper = "Hollow: the paper’s numbers, best epoch, on other hardware. " if published else ""
-    caption = f"{bars}{paper}Up and to the right is better."
+    paper = (
+        "Filled: our runs, last epoch. Hollow: the paper’s numbers, <strong>best</strong> epoch, on other hardware. "
+        if published_spots(group.rows, published)
+        else ""
+    )
     chart = speed_chart(group, styles, published)
+    has_gaps = None in chart.spec["names"]["narrow"]
+    names = "Names without room are left out: the marks are in the list of methods. " if has_gaps else ""
+    caption = f"{bars}{paper}{names}Up and to the right is better."
     return _figure(chart.title, charts.add(chart, with_title=False), caption)
 
 

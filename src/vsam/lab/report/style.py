@@ -41,18 +41,22 @@ class Style:
 
 
 def styles_for(labels: Sequence[str]) -> dict[str, Style]:
-    """A look for each label, no two alike for up to 44 labels; methods have a colour of their own if it is free.
+    """A look for each label; methods have a colour of their own.
+
+    As far as there are enough, no two labels have the same colour and marker (up to 66 labels), nor the same colour and
+    dash (up to 44).
 
     Args:
         labels: of all figures that are to be looked at together.
     """
     styles: dict[str, Style] = {}
-    colors = {label: _FIXED[label] for label in labels if label in _FIXED}
-    uses = dict.fromkeys(colors.values(), 1)
-    for number, label in enumerate(labels):
-        if label not in colors:
-            colors[label] = min(_COLORS, key=lambda color: uses.get(color, 0))
-            uses[colors[label]] = uses.get(colors[label], 0) + 1
-        turn = 0 if label in _FIXED else uses[colors[label]] - 1
-        styles[label] = Style(colors[label], _DASHES[turn % len(_DASHES)], _MARKERS[number % len(_MARKERS)])
-    return styles
+    markers: dict[str, list[str]] = {color: [] for color in _FIXED.values()}  # those that a colour has already
+    for label in sorted(labels, key=lambda label: label not in _FIXED):
+        color = _FIXED.get(label) or min(_COLORS, key=lambda color: len(markers[color]))
+        used = markers[color]
+        first = labels.index(label)
+        turned = [_MARKERS[(first + place) % len(_MARKERS)] for place in range(len(_MARKERS))]
+        marker = min(turned, key=used.count)
+        styles[label] = Style(color, _DASHES[len(used) % len(_DASHES)], marker)
+        used.append(marker)
+    return {label: styles[label] for label in labels}

@@ -89,6 +89,7 @@ def _write_figures(groups: Sequence[Group], folder: Path) -> list[Path]:
                 deviations=speed_deviations(group.rows, group.cells),
                 published=published_numbers(group),
                 styles=styles,
+                images=group.images,
             )
         if group.has("test_accuracy"):
             made["learning-curves"] = figures.learning_curves(group, styles)

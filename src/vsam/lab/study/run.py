@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from vsam.lab.checkpoint import load_checkpoint
 from vsam.lab.compare import (
     Cell,
     Progress,
@@ -20,11 +21,13 @@ from vsam.lab.compare import (
     run_path,
     steps_done,
     summarise,
+    without_damaged,
 )
-from vsam.lab.folder import check_settings, read_summary
+from vsam.lab.errors import DamagedError, RunError
+from vsam.lab.folder import read_settings, read_summary
 from vsam.lab.paper.numbers import Published, references
 from vsam.lab.recipe import Recipe, check_recipe
-from vsam.lab.speed import relative_speed
+from vsam.lab.speed import seed_speed
 from vsam.lab.study.norms import norms_of
 from vsam.lab.study.plan import Part, Scale, Study
 from vsam.lab.train import load_data
@@ -56,7 +59,7 @@ class Outcome:
         study: which.
         scale: at which it was run.
         parts: in the order of the plan; those without a finished run are left out.
-        failures: a sentence for each run that failed.
+        failures: a sentence for each run that is not finished.
     """
 
     study: Study
@@ -76,7 +79,7 @@ class Outcome:
         """The study as programs read it: the rows of a comparison, what was varied, and the numbers of each seed."""
         rows = [_record(self.study, part, row) for part in self.parts for row in part.rows]
         summaries = [cell.summary for part in self.parts for cell in part.cells]
-        environments = {json.dumps(summary["environment"], sort_keys=True) for summary in summaries}
+        environments = {json.dumps(s["environment"], sort_keys=True) for s in summaries if "environment" in s}
         return {
             "study": self.study.name,
             "scale": self.scale,
@@ -115,11 +118,8 @@ def run_study(
     shown = progress or Silent()
     runs = out / "runs"
     parts = study.plan(scale, seeds, runs)
-    wanted = [part for part in parts if not only or part.name in only]
-    for recipe in (recipe for part in wanted for recipe in part.recipes):
-        check_settings(run_path(runs, recipe), recipe)
+    wanted, failures = _check([part for part in parts if not only or part.name in only], runs)
     shown.begin([cell for part in wanted for cell in _cells(part, runs, data_dir)])
-    failures: list[str] = []
     for part in wanted:
         ready, waiting = _sorted_out(part, runs)
         part_failures = (train or _in_turns)(ready, runs, data_dir, device, _Named(part.name, shown)) if ready else []
@@ -127,20 +127,53 @@ def run_study(
     return Outcome(study, scale, [found for part in parts if (found := _gather(part, runs))], failures)
 
 
+def _check(parts: Sequence[Part], runs: Path) -> tuple[list[Part], list[str]]:
+    """The parts without their damaged runs, and a sentence for each of these; other settings are refused."""
+    sound: list[Part] = []
+    failures: list[str] = []
+    for part in parts:
+        recipes, damaged = without_damaged(part.recipes, runs)
+        sound += [replace(part, recipes=tuple(recipes))] if recipes else []
+        failures += [f"{part.name}: {failure}" for failure in damaged]
+    return sound, failures
+
+
 def _sorted_out(part: Part, runs: Path) -> tuple[list[Recipe], list[str]]:
-    """The recipes that can be trained, and a sentence for each that would start from a run that is not finished."""
+    """The recipes that can be trained, and a sentence for each that would start from a run that cannot be used."""
     ready, waiting = [], []
     for recipe in part.recipes:
         checkpoint = recipe.quantize.checkpoint if recipe.quantize else "none"
         is_done = read_summary(run_path(runs, recipe)) is not None
-        if is_done or checkpoint == "none" or read_summary(Path(checkpoint).parent) is not None:
+        obstacle = None if is_done or checkpoint == "none" else _obstacle(Path(checkpoint))
+        if obstacle is None:
             ready.append(recipe)
         else:
-            source = Path(checkpoint).parent
-            waiting.append(
-                f"{recipe.label}, seed {recipe.seed}: not run, because {source} has not been trained to its end."
-            )
+            waiting.append(f"{recipe.label}, seed {recipe.seed}: not run, because {obstacle}")
     return ready, waiting
+
+
+def _obstacle(checkpoint: Path) -> str | None:
+    """Why no run can start from the checkpoint of another, if so."""
+    source = checkpoint.parent
+    advice = f"Delete {source} so that it is trained again."
+    if read_summary(source) is None:
+        return f"{source} has not been trained to its end."
+    if not checkpoint.exists():
+        return f"{source} has no checkpoint.pt. {advice}"
+    try:
+        read_settings(source)
+        load_checkpoint(checkpoint, advice=advice)
+    except (DamagedError, RunError) as error:
+        return str(error)
+    return None
+
+
+def _is_finished(path: Path) -> bool:
+    """Whether a run has ended and its settings are known."""
+    try:
+        return read_summary(path) is not None and read_settings(path) is not None
+    except DamagedError:
+        return False
 
 
 def _in_turns(
@@ -161,7 +194,7 @@ def _cells(part: Part, runs: Path, data_dir: Path | None) -> list[tuple[str, int
 
 def _gather(part: Part, runs: Path) -> PartOutcome | None:
     paths = [run_path(runs, recipe) for recipe in part.recipes]
-    cells = [read_cell(path) for path in paths if read_summary(path) is not None]
+    cells = [read_cell(path) for path in paths if _is_finished(path)]
     return PartOutcome(part.name, summarise(cells), cells) if cells else None
 
 
@@ -190,8 +223,7 @@ def _named(row: Row, varied: str, values: dict[str, float]) -> str:
 def _speeds(cells: Sequence[Cell], references: Sequence[Cell]) -> list[float | None]:
     """Each run's speed against SAM's of the same seed, where the two took turns."""
     by_seed = {cell.seed: cell for cell in references}
-    speeds = [relative_speed([cell], [by_seed[cell.seed]]) if cell.seed in by_seed else None for cell in cells]
-    return [speed.ratio if speed and speed.quartiles else None for speed in speeds]
+    return [seed_speed(cell, by_seed[cell.seed]) if cell.seed in by_seed else None for cell in cells]
 
 
 def _config(cell: Cell) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def read_studies(out: Path, names: Iterable[str] = NAMES) -> dict[str, dict[str,
             continue
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"{path} cannot be read: {error}. Delete it, or run its study again.") from error
         if not isinstance(content, dict) or not {"study", "scale", "rows"} <= content.keys():
             raise UserError(f"{path} is no study's. Delete it, or run its study again.")

@@ -9,6 +9,7 @@ import torch
 
 from vsam.lab.data import Dataset
 from vsam.lab.folder import read_lines
+from vsam.lab.paper.numbers import TRIAL
 from vsam.lab.train import Run
 from vsam.lab.tune.plan import Plan
 from vsam.lab.tune.space import Value, change
@@ -33,7 +34,7 @@ class TrialRuns:
         self._runs: list[Run] = []
         try:
             for seed in range(plan.recipe.seed, plan.recipe.seed + plan.seeds):
-                recipe = change(plan.recipe, values, name=f"{plan.recipe.name}-tune", seed=seed)
+                recipe = change(plan.recipe, values, name=f"{plan.recipe.name}{TRIAL}", seed=seed)
                 self._runs.append(Run(recipe, folder / f"seed-{seed}", dataset, device))
         except BaseException:
             self.close()
