@@ -60,6 +60,11 @@ def test_points_are_where_the_rows_are(tmp_path):
     assert any("one standard deviation" in text for text in found)
 
 
+def height(figure):
+    figure.draw_without_rendering()
+    return figure.axes[0].get_window_extent().height
+
+
 def test_names_beside_points_do_not_overlap():
     speeds = {"sgd": 2.0, "sam": 1.0, "sam-5": 1.7, "vsam": 1.68, "vsam-a": 1.69, "looksam-5": 1.71}
     rows = [make_row(name, ais_ratio_to_sam=speed, accuracy=60 + speed) for name, speed in speeds.items()]
@@ -69,6 +74,13 @@ def test_names_beside_points_do_not_overlap():
     assert len(boxes) >= 3
     for number, box in enumerate(boxes):
         assert not any(box.overlaps(other) for other in boxes[number + 1 :])
+    beside = {text.get_text() for text in figure.axes[0].texts}
+    below = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert beside | below == set(speeds)
+    assert not beside & below
+    assert figure.axes[0].get_window_extent().height == pytest.approx(
+        height(accuracy_against_speed(rows[:2])), rel=0.05
+    )
 
 
 def test_one_seed_has_no_bars():

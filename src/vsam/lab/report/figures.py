@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
 
 from vsam.lab.compare import Row
@@ -67,7 +68,8 @@ def accuracy_against_speed(
         axes.set_ylabel(accuracy_axis(images, bool(hollow)).replace(" (", "\n("))
         title = _shorter(f"{name}: {_title(rows)}" if name else _title(rows), figure)
         axes.set_title(f"{title}\n{_explain_points(rows, [*hollow.values()])}", parse_math=False)
-        _name_points(figure, axes, points, [*hollow.values()])
+        unnamed = _name_points(figure, axes, points, [*hollow.values()])
+        _add_names(figure, unnamed, styles)
     return figure
 
 
@@ -193,8 +195,8 @@ def _draw_point(axes: Axes, point: Spot, style: Style, fillstyle: Literal["full"
     )
 
 
-def _name_points(figure: Figure, axes: Axes, points: Sequence[SpeedPoint], hollow: Sequence[Spot]) -> None:
-    """Write the names where they hide neither points nor each other; some may find no room."""
+def _name_points(figure: Figure, axes: Axes, points: Sequence[SpeedPoint], hollow: Sequence[Spot]) -> list[str]:
+    """Write the names where they hide neither points nor each other; return those that find no room."""
     names = [_name(axes, point) for point in points]
     figure.draw_without_rendering()  # only now is it known where everything is
     frame, gap, unit = axes.get_window_extent(), 5.0, 72 / figure.dpi
@@ -217,6 +219,22 @@ def _name_points(figure: Figure, axes: Axes, points: Sequence[SpeedPoint], hollo
             left = gap * side[0] - unit * box.width * (1 - side[0]) / 2
             bottom = gap * side[1] - unit * box.height * (1 - side[1]) / 2
             name.set_position((left, bottom))
+    return [point.label for point, side in zip(points, sides, strict=True) if side is None]
+
+
+def _add_names(figure: Figure, labels: Sequence[str], styles: Styles) -> None:
+    """Put names that found no room below, and make the figure as much higher as they need, so that little moves."""
+    if not labels:
+        return
+    columns = min(3, len(labels))
+    looks = [styles[label] for label in labels]
+    marks = [Line2D([], [], color=look.color, marker=MARKERS[look.marker], linestyle="") for look in looks]
+    names = [shortened(label, LONGEST // 2) for label in labels]
+    legend = figure.legend(marks, names, loc="outside lower center", ncols=columns, fontsize=8)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + legend.get_window_extent().height / figure.dpi)
 
 
 def _name(axes: Axes, point: SpeedPoint) -> Annotation:
