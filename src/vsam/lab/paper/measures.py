@@ -25,7 +25,7 @@ __all__ = [
     "samples_grow_with_alpha",
 ]
 
-# All margins were set before the runs that they judge.
+# No margin was chosen by looking at the effect that it judges.
 _SHARE_OF_GAIN = 0.25  # of SAM's gain over SGD: what vSAM may differ by and still be "as accurate as SAM"
 _LEAST_GAIN = 0.5  # points; the paper's smallest gain of SAM over SGD is 0.49
 _FASTER, _FASTER_MARGIN = 40.0, 15.0  # percent; the paper's own six range from 35 to 51
