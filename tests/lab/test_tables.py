@@ -36,12 +36,12 @@ def test_markdown_is_a_table_of_one_width():
     assert title == "resnet8 on cifar10, 1,234 steps, 1 or 3 seeds"
     assert len(lines) == 4
     assert len({line.count("|") for line in lines}) == 1
-    assert "| sam | 71.23 ± 0.46 | 72.50 ± 0.10 | 1,234 | 2,346 | 1.00 | 0.52 | 1.00 |" in lines
+    assert "| sam (n = 3) | 71.23 ± 0.46 | 72.50 ± 0.10 | 1,234 | 2,346 | 1.00 | 0.52 | 1.00 |" in lines
 
 
 def test_one_seed_has_no_deviation_and_a_missing_ratio_is_a_dash():
     line = to_markdown(ROWS).splitlines()[-1]
-    assert line == "| sgd | 71.23 | 72.50 | 1,234 | 2,346 | – | – | 1.00 |"
+    assert line == "| sgd (n = 1) | 71.23 | 72.50 | 1,234 | 2,346 | – | – | 1.00 |"
 
 
 def test_latex_has_a_column_for_every_cell():

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rich.table import Table
 
@@ -36,7 +37,7 @@ def to_terminal(rows: Sequence[Row]) -> Table:
     table = Table(title=_title(rows), title_justify="left")
     for heading in _HEADINGS:
         table.add_column(heading, justify="left" if heading == "method" else "right")
-    for row in rows:
+    for row in _counted(rows):
         table.add_row(*_cells(row, "±", quartiles=True))
     return table
 
@@ -69,7 +70,7 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 def to_markdown(rows: Sequence[Row]) -> str:
     """A table for a README."""
-    lines = [_HEADINGS, ("---", *("---:" for _ in _HEADINGS[1:])), *(_cells(row, "±") for row in rows)]
+    lines = [_HEADINGS, ("---", *("---:" for _ in _HEADINGS[1:])), *(_cells(row, "±") for row in _counted(rows))]
     table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
     note = f"\n{_APART}.\n" if "~" in table else ""
     return f"{_title(rows)}\n\n{table}{note}"
@@ -77,7 +78,7 @@ def to_markdown(rows: Sequence[Row]) -> str:
 
 def to_latex(rows: Sequence[Row]) -> str:
     """A booktabs table for a paper."""
-    lines = [_HEADINGS, *(_cells(row, r"$\pm$") for row in rows)]
+    lines = [_HEADINGS, *(_cells(row, r"$\pm$") for row in _counted(rows))]
     first, *rest = map(latex_line, lines)
     body = "\n".join([r"\toprule", first, r"\midrule", *rest, r"\bottomrule"])
     note = f"% {_APART}\n" if "sim" in body else ""
@@ -103,6 +104,13 @@ def _title(rows: Sequence[Row]) -> str:
     seeds = sorted({row.seeds for row in rows})
     counts = " or ".join(str(count) for count in seeds)
     return f"{rows[0].model} on {rows[0].data}, {rows[0].steps:,} steps, {counts} seed{'s' if seeds != [1] else ''}"
+
+
+def _counted(rows: Sequence[Row]) -> Sequence[Row]:
+    """The rows, each with its number of seeds where they differ."""
+    if len({row.seeds for row in rows}) == 1:
+        return rows
+    return [replace(row, label=f"{row.label} (n = {row.seeds})") for row in rows]
 
 
 def _cells(row: Row, sign: str, *, quartiles: bool = False) -> tuple[str, ...]:

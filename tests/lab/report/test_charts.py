@@ -62,12 +62,12 @@ def test_a_method_has_one_colour_everywhere(group):
                 assert style.color in json.dumps(trace)
 
 
-def test_speeds_have_bars_over_seeds(group):
+def test_accuracies_have_bars_over_seeds_and_speeds_of_so_few_turns_none(group):
     chart = charts_of(group)[0]
     [sam], [sgd] = traces(chart, "sam"), traces(chart, "sgd")
     assert (sam["x"], sam["error_x"]["visible"]) == ([1], False)
     assert sgd["x"][0] > 1
-    assert sgd["error_x"]["visible"]
+    assert not sgd["error_x"]["visible"]
     assert sgd["error_y"]["array"] == pytest.approx([1.5 / 2**0.5], rel=1e-4)
     assert chart.spec["layout"]["xaxis"]["title"]["text"] == "training speed, SAM = 1"
 

@@ -101,7 +101,7 @@ def test_tables_for_papers_hold_ours_and_apart_the_papers(papers):
     published = published_numbers(papers)
     markdown, latex = to_markdown(papers.rows, published), to_latex(papers.rows, published)
     row = papers.rows[0]
-    assert f"| sgd | {row.accuracy:.2f} ± {row.accuracy_std:.2f} |" in markdown
+    assert f"| sgd (n = {row.seeds}) | {row.accuracy:.2f} ± {row.accuracy_std:.2f} |" in markdown
     assert "The paper's numbers for the same setting, not ours" in markdown
     assert "| vsam | 96.64 ± 0.12 | 23,579 | 2,492 | 1.40 |" in markdown
     assert r"vsam & 96.64 $\pm$ 0.12 & 23,579 & 2,492 & 1.40 \\" in latex

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from vsam.lab.compare import Row
 from vsam.lab.paper.numbers import Published
-from vsam.lab.speed import Cell, relative_speed
+from vsam.lab.speed import Cell, seed_speed
 
 __all__ = [
     "SpeedPoint",
@@ -101,14 +101,14 @@ def accuracy_axis(images: str, with_papers: bool) -> str:
 def speed_deviations(rows: Sequence[Row], cells: Sequence[Cell]) -> dict[str, float]:
     """How much the speed of a label differs from seed to seed, in the unit of `speed_points`.
 
-    Against SAM each seed is compared with SAM's run of the same seed, so SAM itself has none.
+    Against SAM each seed is compared with SAM's run of the same seed, so SAM itself has none. Runs that took no turns
+    with SAM have none either: their speeds differ by what else the machine did.
     """
     speeds: dict[str, list[float]] = {}
     references = {cell.seed: cell for cell in cells if cell.label == "sam"}
     for cell in cells:
         if not is_against_sam(rows):
             speeds.setdefault(cell.label, []).append(cell.summary["ais"])
-        elif cell.seed in references:
-            speed = relative_speed([cell], [references[cell.seed]])
-            speeds.setdefault(cell.label, []).append(speed.ratio)
+        elif cell.seed in references and (speed := seed_speed(cell, references[cell.seed])) is not None:
+            speeds.setdefault(cell.label, []).append(speed)
     return {label: statistics.stdev(values) for label, values in speeds.items() if len(values) > 1}

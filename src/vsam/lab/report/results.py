@@ -34,7 +34,9 @@ def results_table(group: Group, styles: Mapping[str, Style], published: Mapping[
     seeds = {row.seeds for row in group.rows}
     spread = "Mean ± standard deviation over seeds." if max(seeds) > 1 else "One seed, so no deviation is known."
     caption = f"<strong>{text(group.title)}</strong>, recipe {text(group.recipe)}. {spread}"
-    rows = [[_name(row.label, styles[row.label]), *_ours(row)] for row in group.rows]
+    counts = [f" <small>n = {row.seeds}</small>" if len(seeds) > 1 else "" for row in group.rows]
+    names = [_name(row.label, styles[row.label]) for row in group.rows]
+    rows = [[name + count, *_ours(row)] for name, count, row in zip(names, counts, group.rows, strict=True)]
     if published:
         rows = [[*cells, *_papers(published.get(row.label))] for cells, row in zip(rows, group.rows, strict=True)]
     return table(caption, _head(bool(published)), rows, f"Results of {group.title}")
