@@ -25,6 +25,7 @@ __all__ = [
     "count_steps",
     "read_cell",
     "run_path",
+    "sentence",
     "steps_done",
     "summarise",
     "without_damaged",
@@ -149,7 +150,7 @@ def compare(
                 run.close()
     cells = [read_cell(path) for recipe in recipes if read_summary(path := run_path(out, recipe))]
     left = [(recipe, why) for recipe, why in failures if not read_summary(run_path(out, recipe))]
-    return cells, [*damaged, *(_sentence(recipe, why) for recipe, why in left)]
+    return cells, [*damaged, *(sentence(recipe, why) for recipe, why in left)]
 
 
 def without_damaged(recipes: Sequence[Recipe], out: Path) -> tuple[list[Recipe], list[str]]:
@@ -160,11 +161,12 @@ def without_damaged(recipes: Sequence[Recipe], out: Path) -> tuple[list[Recipe],
             check_settings(run_path(out, recipe), recipe)
             sound.append(recipe)
         except DamagedError as error:
-            damaged.append(_sentence(recipe, str(error)))
+            damaged.append(sentence(recipe, str(error)))
     return sound, damaged
 
 
-def _sentence(recipe: Recipe, why: str) -> str:
+def sentence(recipe: Recipe, why: str) -> str:
+    """Why a run is not finished, with its name."""
     return f"{recipe.label}, seed {recipe.seed}: {why}"
 
 

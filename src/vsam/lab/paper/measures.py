@@ -3,12 +3,12 @@
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from vsam.lab.paper.evidence import Group, NotRun, StudyRow, samples_share, seed_values
 from vsam.lab.paper.intervals import Interval, difference, mean_interval
-from vsam.lab.paper.verdicts import FEWEST_SEEDS, Decision, about, decide, more
+from vsam.lab.paper.verdicts import FEWEST_SEEDS, Decision, Rule, about, decide, more
 
 __all__ = [
     "Finding",
@@ -51,7 +51,7 @@ Measure = Callable[[Group], Finding]
 def sam_beats_sgd(group: Group) -> Finding:
     """SAM's accuracy minus SGD's: more, with a margin of half a point."""
     found = difference(group.accuracies("sam"), group.accuracies("sgd"))
-    return _finding(found, *decide(more(_LEAST_GAIN), found, group.scale), f"margin {_LEAST_GAIN} points")
+    return _judge(group, more(_LEAST_GAIN), found, f"margin {_LEAST_GAIN} points")
 
 
 def as_accurate_as_sam(group: Group) -> Finding:
@@ -61,14 +61,14 @@ def as_accurate_as_sam(group: Group) -> Finding:
     """
     found = difference(group.accuracies("vsam"), group.accuracies("sam"))
     margin, words = _margin(group)
-    return _finding(found, *decide(about(0.0, margin, or_more=True), found, group.scale), words)
+    return _judge(group, about(0.0, margin, or_more=True), found, words)
 
 
 def faster_than_sam(group: Group) -> Finding:
     """vSAM's speed over SAM's, by seed: about 40 % faster, give or take 15."""
     found = _speedup(group)
-    decision = decide(about(_FASTER, _FASTER_MARGIN), found, group.scale)
-    return _finding(found, *decision, f"margin {_FASTER_MARGIN:.0f} %; vsam sampled {_percent(group.row('vsam'))}")
+    words = f"margin {_FASTER_MARGIN:.0f} %; vsam sampled {_percent(group.row('vsam'))}"
+    return _judge(group, about(_FASTER, _FASTER_MARGIN), found, words)
 
 
 def above(ours: str, theirs: str) -> Measure:
@@ -79,13 +79,7 @@ def above(ours: str, theirs: str) -> Measure:
         theirs: the other one.
     """
 
-    def measure(group: Group) -> Finding:
-        found = difference(group.accuracies(ours), group.accuracies(theirs))
-        margin, words = _margin(group)
-        cost = f"{ours} sampled {_percent(group.row(ours))}, {theirs} {_percent(group.row(theirs))}"
-        return _finding(found, *decide(more(margin), found, group.scale), f"{cost}; {words}")
-
-    return measure
+    return lambda group: _above(group, group.row(ours), group.row(theirs))
 
 
 def above_sam_5_at_like_cost(group: Group) -> Finding:
@@ -102,23 +96,19 @@ def above_sam_5_at_like_cost(group: Group) -> Finding:
         if not candidates:
             raise
     ours = min(candidates, key=lambda row: abs(1 + samples_share(row) - cost))
-    share = f"vsam sampled {_percent(ours)}, sam-5 {_percent(theirs)}"
     if abs(1 + samples_share(ours) - cost) > _LIKE_COST * cost:
-        raise NotRun(f"no vSAM run costs about as much as SAM-5; in the nearest, {share}")
-    found = difference(seed_values(ours, "accuracies"), seed_values(theirs, "accuracies"))
-    margin, words = _margin(group)
-    return _finding(found, *decide(more(margin), found, group.scale), f"{share}; {words}")
+        raise NotRun(f"no vSAM run costs about as much as SAM-5; in the nearest, {_costs(ours, theirs)}")
+    return _above(group, ours, theirs)
 
 
 def fewer_samples_than_ae_sam(group: Group) -> Finding:
     """AE-SAM's second gradients minus vSAM's, in percent of the steps: more than 0."""
-    theirs, ours = (
+    theirs, ours = rows = group.row("ae-sam"), group.row("vsam")
+    shares = [
         {seed: 100 * samples / row["steps"] for seed, samples in seed_values(row, "samples_each").items()}
-        for row in (group.row("ae-sam"), group.row("vsam"))
-    )
-    found = difference(theirs, ours)
-    words = f"vsam sampled {_percent(group.row('vsam'))}, ae-sam {_percent(group.row('ae-sam'))}"
-    return _finding(found, *decide(more(None), found, group.scale), words)
+        for row in rows
+    ]
+    return _judge(group, more(None), difference(*shares), _costs(ours, theirs))
 
 
 def samples_grow_with_alpha(group: Group) -> Finding:
@@ -132,17 +122,16 @@ def samples_grow_with_alpha(group: Group) -> Finding:
     words = (
         f"{rises} of {len(rows) - 1} steps from one α to the next bring more samples; margin {_LEAST_RISE:.0f} points"
     )
-    verdict, why = decide(more(_LEAST_RISE), found, group.scale)
-    if verdict == "supported" and 2 * rises < len(rows) - 1:
-        verdict = "not supported"
-    return _finding(found, verdict, why, words)
+    finding = _judge(group, more(_LEAST_RISE), found, words)
+    rests_on_few = finding.verdict == "supported" and 2 * rises < len(rows) - 1
+    return replace(finding, verdict="not supported") if rests_on_few else finding
 
 
 def accuracy_grows_with_alpha(group: Group) -> Finding:
     """For each seed the slope of the accuracy over log₂ α: more than 0."""
     rows = _alphas(group)
     found = _slope(rows, "accuracies")
-    return _finding(found, *decide(more(None), found, group.scale), f"{len(rows)} values of α")
+    return _judge(group, more(None), found, f"{len(rows)} values of α")
 
 
 def psf_grows(group: Group) -> Finding:
@@ -161,14 +150,15 @@ def psf_grows(group: Group) -> Finding:
         mean, low, high = (100 * math.expm1(min(value, _LARGEST_LOG)) for value in (found.mean, found.low, found.high))
         found = Interval(mean, low, high, found.n)
     words = f"in runs of {row['method']}, last quarter against first{_course(row)}; margin {_LEAST_GROWTH:.0f} %"
-    return _finding(found, *decide(more(_LEAST_GROWTH), found, group.scale), words)
+    return _judge(group, more(_LEAST_GROWTH), found, words)
 
 
 def faster_when_quantized(group: Group) -> Finding:
     """vSAM's speed over SAM's, by seed: more than 50 % faster."""
     found = _speedup(group)
     beyond = found and Interval(found.mean - _QUANTIZED, found.low - _QUANTIZED, found.high - _QUANTIZED, found.n)
-    return _finding(found, *decide(more(None), beyond, group.scale), f"vsam sampled {_percent(group.row('vsam'))}")
+    finding = _judge(group, more(None), beyond, f"vsam sampled {_percent(group.row('vsam'))}")
+    return replace(finding, effect=found)
 
 
 def _alphas(group: Group) -> list[StudyRow]:
@@ -197,7 +187,16 @@ def _speedup(group: Group) -> Interval | None:
     return mean_interval([100 * (ratio - 1) for ratio in ratios.values()])
 
 
-def _finding(found: Interval | None, verdict: Decision, why: str, words: str) -> Finding:
+def _above(group: Group, ours: StudyRow, theirs: StudyRow) -> Finding:
+    """A row's accuracy minus another's: more, with a quarter of SAM's gain as margin."""
+    found = difference(seed_values(ours, "accuracies"), seed_values(theirs, "accuracies"))
+    margin, words = _margin(group)
+    return _judge(group, more(margin), found, f"{_costs(ours, theirs)}; {words}")
+
+
+def _judge(group: Group, rule: Rule, found: Interval | None, words: str) -> Finding:
+    """What a rule says of an effect, unless there is too little to apply it to; the reason ends with the words."""
+    verdict, why = decide(rule, found, group.scale)
     return Finding(found, verdict, "; ".join(text for text in (why, words) if text))
 
 
@@ -230,6 +229,10 @@ def _course(row: StudyRow) -> str:
         return ""
     first, lowest, last = (statistics.fmean(values) for values in zip(*courses, strict=True))
     return f" (first window {first:.2g}, lowest {lowest:.2g}, last {last:.2g})"
+
+
+def _costs(ours: StudyRow, theirs: StudyRow) -> str:
+    return f"{ours['method']} sampled {_percent(ours)}, {theirs['method']} {_percent(theirs)}"
 
 
 def _percent(row: StudyRow) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
@@ -21,7 +22,17 @@ from vsam.lab.report.lines import shortened
 from vsam.lab.report.metrics import Metric
 from vsam.lab.report.style import Style
 
-__all__ = ["LONGEST", "MARKERS", "Styles", "add_legend", "draw_metric", "paper_look", "save_figure", "whole_numbers"]
+__all__ = [
+    "LONGEST",
+    "MARKERS",
+    "Styles",
+    "add_legend",
+    "draw_metric",
+    "legend_below",
+    "paper_look",
+    "save_figure",
+    "whole_numbers",
+]
 
 Styles = Mapping[str, Style]
 
@@ -112,6 +123,12 @@ def add_legend(figure: Figure, labels: Sequence[str], styles: Styles) -> None:
     names = [shortened(label, LONGEST) for label in labels]
     widest = max(map(len, names), default=1)
     columns = max(1, min(len(labels), int(figure.get_figwidth() * 14 / (widest + 7))))
-    legend = figure.legend(lines, names, loc="outside lower center", ncols=columns, handlelength=2.2)
+    legend_below(figure, lines, names, columns, handlelength=2.2)
+
+
+def legend_below(figure: Figure, marks: Sequence[Line2D], names: Sequence[str], columns: int, **look: float) -> Legend:
+    """Marks and their names, as they are, below the panels."""
+    legend = figure.legend(marks, names, loc="outside lower center", ncols=columns, **look)
     for text in legend.get_texts():
         text.set_parse_math(False)
+    return legend

@@ -19,6 +19,7 @@ from vsam.lab.report.drawing import (
     Styles,
     add_legend,
     draw_metric,
+    legend_below,
     paper_look,
     save_figure,
     whole_numbers,
@@ -230,9 +231,7 @@ def _add_names(figure: Figure, labels: Sequence[str], styles: Styles) -> None:
     looks = [styles[label] for label in labels]
     marks = [Line2D([], [], color=look.color, marker=MARKERS[look.marker], linestyle="") for look in looks]
     names = [shortened(label, LONGEST // 2) for label in labels]
-    legend = figure.legend(marks, names, loc="outside lower center", ncols=columns, fontsize=8)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+    legend = legend_below(figure, marks, names, columns, fontsize=8)
     width, height = figure.get_size_inches()
     figure.set_size_inches(width, height + legend.get_window_extent().height / figure.dpi)
 

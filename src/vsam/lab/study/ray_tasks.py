@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from vsam.lab.compare import Progress, run_path
+from vsam.lab.compare import Progress, run_path, sentence
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.folder import check_settings, read_lines, read_summary
 from vsam.lab.recipe import Recipe
@@ -91,7 +91,7 @@ def _train(
             except ray.exceptions.RayError as error:
                 failure = f"its worker failed: {str(error).splitlines()[0]}"
             if failure is not None:
-                failures.append(f"{recipe.label}, seed {recipe.seed}: {failure}")
+                failures.append(sentence(recipe, failure))
     return failures
 
 

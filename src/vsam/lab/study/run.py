@@ -19,6 +19,7 @@ from vsam.lab.compare import (
     count_steps,
     read_cell,
     run_path,
+    sentence,
     steps_done,
     summarise,
     without_damaged,
@@ -148,7 +149,7 @@ def _sorted_out(part: Part, runs: Path) -> tuple[list[Recipe], list[str]]:
         if obstacle is None:
             ready.append(recipe)
         else:
-            waiting.append(f"{recipe.label}, seed {recipe.seed}: not run, because {obstacle}")
+            waiting.append(sentence(recipe, f"not run, because {obstacle}"))
     return ready, waiting
 
 
