@@ -9,8 +9,8 @@ import pytest
 from lab.report.made import make_comparison, make_run
 from lab.report.shared import EVIL, rename
 from vsam.lab.report import write_report
-from vsam.lab.report.charts import LONGEST
 from vsam.lab.report.lines import shortened
+from vsam.lab.report.page.charts import LONGEST
 
 METHODS = ("sgd", "sam", "vsam")
 COLUMNS = ["method", "accuracy,\u00a0%", "best,\u00a0%", "second gradients", "AIS", "of SAM", "of SGD", "ideal of SAM"]

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from lab.runs import QUICK_CHANGES
+from lab.helpers import QUICK_CHANGES
 
 QUICK = ("--tiny", *(part for change in QUICK_CHANGES for part in ("--set", change)))
 
 _numbers = itertools.count()
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["torch._dynamo", "vsam.lab.cli.app", "vsam.lab.picture"])
+_server.set_forkserver_preload(["torch._dynamo", "vsam.lab.cli.app", "vsam.lab.comparison.picture"])
 
 
 @dataclass

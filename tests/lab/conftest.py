@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lab.command import QUICK, vsam
-from lab.runs import open_run
+from lab.helpers import open_run
 
 
 @pytest.fixture(scope="session")

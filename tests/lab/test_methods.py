@@ -7,7 +7,7 @@ from torch import nn
 from torch.optim import SGD, AdamW
 
 import vsam
-from lab.runs import quick_recipe
+from lab.helpers import quick_recipe
 from vsam.lab.errors import UserError
 from vsam.lab.methods import METHODS, build_optimizer, find_method
 

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 import vsam
 from vsam.lab.errors import UserError
-from vsam.lab.recipe import Recipe
+from vsam.lab.recipes.recipe import Recipe
 
 __all__ = ["METHODS", "Method", "build_optimizer", "find_method"]
 

@@ -11,7 +11,7 @@ import torch
 
 from vsam.lab.data import Dataset
 from vsam.lab.data.cifar import Cifar
-from vsam.lab.data.files import ArchiveSource, KnownFile
+from vsam.lab.data.sources import ArchiveSource, KnownFile
 
 CIFAR_FILES = ("first.bin", "second.bin", "test.bin")
 

@@ -5,7 +5,7 @@ import pytest
 from vsam.lab.data import DEFAULT, DataError, catalog, describe, load, names
 from vsam.lab.data import fashion as fashion_module
 from vsam.lab.data.cifar import CIFAR10
-from vsam.lab.data.speed import images_per_second
+from vsam.lab.data.throughput import images_per_second
 
 
 @pytest.fixture(autouse=True)

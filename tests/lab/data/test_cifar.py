@@ -5,7 +5,7 @@ import torch
 from vsam.lab.data import load
 from vsam.lab.data.cifar import CIFAR10, CIFAR100, load_cifar
 from vsam.lab.data.dataset import channel_statistics
-from vsam.lab.data.files import data_directory
+from vsam.lab.data.sources import data_directory
 
 
 @pytest.mark.parametrize("label_bytes", [1, 2])

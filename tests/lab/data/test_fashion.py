@@ -11,7 +11,7 @@ import torch
 from vsam.lab.data import DataError, load
 from vsam.lab.data import fashion as module
 from vsam.lab.data.fashion import FASHION, Fashion, check_fashion, find_fashion, load_fashion
-from vsam.lab.data.files import KnownFile
+from vsam.lab.data.sources import KnownFile
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 

@@ -6,18 +6,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from lab.helpers import CPU, quick_recipe
 from lab.report.made import make_comparison, make_run
-from lab.runs import CPU, quick_recipe
 from vsam.lab.paper.numbers import reference
-from vsam.lab.recipe import load_recipe
+from vsam.lab.recipes.recipe import load_recipe
 from vsam.lab.report import write_report
 from vsam.lab.report.find import find_runs
 from vsam.lab.report.groups import group_runs, labels_of
-from vsam.lab.report.page import make_page
+from vsam.lab.report.page.page import make_page
+from vsam.lab.report.page.results import published_numbers
 from vsam.lab.report.read import read_run
-from vsam.lab.report.results import published_numbers
 from vsam.lab.report.scale import describe_scale, scale_line
-from vsam.lab.train import load_data
+from vsam.lab.runs.train import load_data
 from vsam.lab.tune.trial import TrialRuns
 from vsam.lab.tune.validation import hold_out
 

@@ -4,9 +4,9 @@ import statistics
 
 import pytest
 
-from lab.runs import make_row
+from lab.helpers import make_row
+from vsam.lab.comparison.speed import Cell
 from vsam.lab.report.points import speed_deviations
-from vsam.lab.speed import Cell
 
 ROWS = [make_row("sam"), make_row("sgd", ais_ratio_to_sam=2.0)]
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from lab.report.made import accuracy_at, make_run, write_lines
-from vsam.lab.folder import read_lines
 from vsam.lab.report.read import read_run
+from vsam.lab.runs.folder import read_lines
 
 
 def change_summary(run, **values):

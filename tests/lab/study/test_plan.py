@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from vsam.lab.compare import run_path
+from vsam.lab.comparison.compare import run_path
 from vsam.lab.methods import METHODS
-from vsam.lab.recipe import load_recipe
+from vsam.lab.recipes.recipe import load_recipe
 from vsam.lab.study.plan import SCALES, STUDIES
 
 

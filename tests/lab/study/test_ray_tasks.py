@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from lab.runs import CPU, assert_same_run, quick_recipe
-from vsam.lab.compare import Silent, compare, run_path
+from lab.helpers import CPU, assert_same_run, quick_recipe
+from vsam.lab.comparison.compare import Silent, compare, run_path
 from vsam.lab.errors import UserError
 from vsam.lab.study.ray_tasks import ray_trainer
 

@@ -7,12 +7,12 @@ import statistics
 import pytest
 import torch
 
-from lab.runs import CPU, quick_recipe
-from vsam.lab.compare import run_path
+from lab.helpers import CPU, quick_recipe
+from vsam.lab.comparison.compare import run_path
 from vsam.lab.errors import UserError
+from vsam.lab.runs.train import Run
 from vsam.lab.study.plan import Part, Study
 from vsam.lab.study.run import run_study
-from vsam.lab.train import Run
 
 SMALL = ("data.train=32", "epochs=1")
 

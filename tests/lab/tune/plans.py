@@ -3,9 +3,9 @@
 from dataclasses import replace
 from pathlib import Path
 
-from lab.runs import CPU
+from lab.helpers import CPU
 from vsam.lab.data import Dataset
-from vsam.lab.train import load_data
+from vsam.lab.runs.train import load_data
 from vsam.lab.tune.plan import Plan, make_plan
 from vsam.lab.tune.search import Search
 from vsam.lab.tune.validation import hold_out

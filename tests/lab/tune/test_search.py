@@ -10,7 +10,7 @@ import torch
 from optuna.distributions import FloatDistribution
 from optuna.trial import create_trial
 
-from lab.runs import CPU, lines
+from lab.helpers import CPU, lines
 from lab.tune.plans import Watched, open_search, outcome, quick_plan, results, small_data
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.tune.results import best_first, count_states

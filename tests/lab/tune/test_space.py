@@ -2,10 +2,10 @@
 
 import pytest
 
-from lab.runs import quick_recipe
+from lab.helpers import quick_recipe
 from vsam.lab.errors import UserError
 from vsam.lab.methods import METHODS, build_optimizer
-from vsam.lab.network import build_model
+from vsam.lab.runs.network import build_model
 from vsam.lab.tune.space import Range, change, choose_space, own_values
 
 

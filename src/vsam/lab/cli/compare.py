@@ -10,14 +10,14 @@ from rich.console import Console
 
 from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, folder, resumable, typed_command
 from vsam.lab.cli.progress import make_progress
-from vsam.lab.compare import Row, run_path, summarise
-from vsam.lab.compare import compare as run_comparison
-from vsam.lab.environment import choose_device
+from vsam.lab.comparison.compare import Row, run_path, summarise
+from vsam.lab.comparison.compare import compare as run_comparison
+from vsam.lab.comparison.tables import SPEEDS, WRITERS, to_record, to_terminal
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.methods import METHODS, find_method
-from vsam.lab.recipe import load_recipe
-from vsam.lab.tables import SPEEDS, WRITERS, to_record, to_terminal
+from vsam.lab.recipes.recipe import load_recipe
+from vsam.lab.runs.environment import choose_device
 
 __all__ = ["compare"]
 
@@ -90,7 +90,7 @@ def _names(methods: str) -> list[str]:
 
 
 def _write(rows: Sequence[Row], files: dict[str, _File], picture: Path) -> None:
-    from vsam.lab.picture import accuracy_against_cost  # matplotlib takes a second to import
+    from vsam.lab.comparison.picture import accuracy_against_cost  # matplotlib takes a second to import
 
     write_atomically(picture, accuracy_against_cost(rows))
     for name, file in files.items():

@@ -13,7 +13,7 @@ from vsam.lab import data as data_room
 from vsam.lab import models as model_room
 from vsam.lab.cli.options import DataDir
 from vsam.lab.methods import METHODS, find_method
-from vsam.lab.recipe import load_recipe, recipe_header, recipe_names
+from vsam.lab.recipes.recipe import load_recipe, recipe_header, recipe_names
 
 __all__ = ["data", "explain", "methods", "models", "recipes"]
 

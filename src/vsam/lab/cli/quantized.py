@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.table import Table
 
 from vsam.lab import models
-from vsam.lab.checkpoint import load_checkpoint
 from vsam.lab.cli.options import DataDir, Device
 from vsam.lab.data import Batches
-from vsam.lab.environment import choose_device
 from vsam.lab.errors import RunError, UserError
-from vsam.lab.network import evaluate, quantized_model
-from vsam.lab.recipe import check_recipe
-from vsam.lab.train import load_data
+from vsam.lab.recipes.recipe import check_recipe
+from vsam.lab.runs.checkpoint import load_checkpoint
+from vsam.lab.runs.environment import choose_device
+from vsam.lab.runs.network import evaluate, quantized_model
+from vsam.lab.runs.train import load_data
 from vsam.quantize import size_report
 
 __all__ = ["quantized"]

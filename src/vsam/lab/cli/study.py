@@ -12,13 +12,13 @@ from rich.console import Console
 
 from vsam.lab.cli.options import DataDir, Device, Out, folder, resumable, typed_command
 from vsam.lab.cli.progress import make_progress
-from vsam.lab.environment import choose_device
+from vsam.lab.comparison.tables import SPEEDS, to_terminal
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
+from vsam.lab.runs.environment import choose_device
 from vsam.lab.study.plan import SCALES, SEEDS, STUDIES, Scale
 from vsam.lab.study.run import Outcome, Train, run_study
 from vsam.lab.study.write import NAMES, check_scale, read_studies, seeds_before, write_convergence, write_study
-from vsam.lab.tables import SPEEDS, to_terminal
 
 __all__ = ["fill_ray", "study"]
 
@@ -115,7 +115,7 @@ def _show(outcome: Outcome, out: Path, paths: Sequence[Path]) -> None:
 
 
 def _convergence(scale: Scale, out: Path) -> None:
-    from vsam.lab.convergence.average import reading, run_convergence
+    from vsam.lab.study.convergence.average import reading, run_convergence
 
     with resumable(), make_progress() as progress:
         begun: list[int] = []

@@ -7,11 +7,11 @@ import typer
 
 from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, folder, resumable
 from vsam.lab.cli.progress import make_progress
-from vsam.lab.compare import run_path
-from vsam.lab.environment import choose_device
+from vsam.lab.comparison.compare import run_path
 from vsam.lab.errors import UserError
-from vsam.lab.recipe import load_recipe
-from vsam.lab.train import Run, load_data
+from vsam.lab.recipes.recipe import load_recipe
+from vsam.lab.runs.environment import choose_device
+from vsam.lab.runs.train import Run, load_data
 
 __all__ = ["train"]
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, folder, resumable
-from vsam.lab.environment import choose_device
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import write_atomically
 from vsam.lab.methods import build_optimizer
-from vsam.lab.network import build_model
-from vsam.lab.train import load_data
+from vsam.lab.runs.environment import choose_device
+from vsam.lab.runs.network import build_model
+from vsam.lab.runs.train import load_data
 
 if TYPE_CHECKING:
     from vsam.lab.tune.plan import Plan

@@ -11,7 +11,7 @@ from pathlib import Path, PureWindowsPath
 
 from vsam.lab.data.download import download
 from vsam.lab.data.errors import DataError
-from vsam.lab.data.files import ArchiveSource, check_directory, checksum_of, lies_there
+from vsam.lab.data.sources import ArchiveSource, check_directory, checksum_of, lies_there
 
 __all__ = ["extract", "find", "obtain"]
 

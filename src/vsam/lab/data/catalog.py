@@ -13,8 +13,8 @@ from vsam.lab.data.cifar import CIFAR10, CIFAR100, Cifar, load_cifar
 from vsam.lab.data.dataset import Dataset
 from vsam.lab.data.errors import DataError
 from vsam.lab.data.fashion import HOW_TO_GET, check_fashion, find_fashion, load_fashion, load_fashion_mini
-from vsam.lab.data.files import data_directory
-from vsam.lab.data.folder import load_folder
+from vsam.lab.data.image_folder import load_folder
+from vsam.lab.data.sources import data_directory
 
 __all__ = ["DEFAULT", "Description", "describe", "load", "names"]
 

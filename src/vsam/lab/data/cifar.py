@@ -11,7 +11,7 @@ import torch
 
 from vsam.lab.data.archive import obtain
 from vsam.lab.data.dataset import Dataset, channel_statistics
-from vsam.lab.data.files import ArchiveSource, KnownFile
+from vsam.lab.data.sources import ArchiveSource, KnownFile
 
 __all__ = ["CIFAR10", "CIFAR100", "Cifar", "load_cifar"]
 

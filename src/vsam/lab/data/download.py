@@ -23,7 +23,7 @@ from rich.progress import (
 )
 
 from vsam.lab.data.errors import DataError
-from vsam.lab.data.files import checksum_of
+from vsam.lab.data.sources import checksum_of
 
 __all__ = ["download"]
 

@@ -15,7 +15,7 @@ import torch
 
 from vsam.lab.data.dataset import Dataset, channel_statistics
 from vsam.lab.data.errors import DataError
-from vsam.lab.data.files import KnownFile, check_content, check_directory, lies_there
+from vsam.lab.data.sources import KnownFile, check_content, check_directory, lies_there
 
 __all__ = [
     "CLASS_NAMES",

@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any, Literal
 
 from vsam.lab.errors import UserError
-from vsam.lab.recipe import Recipe, load_recipe
+from vsam.lab.recipes.recipe import Recipe, load_recipe
 
 __all__ = [
     "ALPHA_STUDY_GAMMA",

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vsam.lab.folder import number
 from vsam.lab.report.downsample import Buckets, bucket, hold, is_usable
 from vsam.lab.report.lines import read_json_lines
 from vsam.lab.report.metrics import EPOCH_METRICS, STEP_METRICS, Metric
+from vsam.lab.runs.folder import number
 
 __all__ = ["Lines", "epoch_curves", "read_epochs", "read_samples", "step_curves"]
 

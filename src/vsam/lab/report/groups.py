@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vsam.lab.compare import Cell, Row, summarise
+from vsam.lab.comparison.compare import Cell, Row, summarise
 from vsam.lab.errors import UserError
 from vsam.lab.methods import METHODS, find_method
 from vsam.lab.report.downsample import Buckets, merge

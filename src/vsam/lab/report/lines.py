@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vsam.lab.folder import number
+from vsam.lab.runs.folder import number
 
 __all__ = ["one_line", "printable", "read_json", "read_json_lines", "shortened"]
 

@@ -5,8 +5,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from vsam.lab import tables
-from vsam.lab.compare import Row
+from vsam.lab.comparison import tables
+from vsam.lab.comparison.compare import Row
 from vsam.lab.paper.numbers import Published
 
 __all__ = ["to_latex", "to_markdown"]

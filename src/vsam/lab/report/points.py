@@ -4,9 +4,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vsam.lab.compare import Row
+from vsam.lab.comparison.compare import Row
+from vsam.lab.comparison.speed import Cell, seed_speed
 from vsam.lab.paper.numbers import Published
-from vsam.lab.speed import Cell, seed_speed
 
 __all__ = [
     "SpeedPoint",

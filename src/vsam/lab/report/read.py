@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from vsam.lab.folder import number
+from vsam.lab.comparison.speed import Cell
 from vsam.lab.paper.numbers import TRIAL
-from vsam.lab.recipe import Recipe
+from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.report.curves import Lines, epoch_curves, read_epochs, read_samples, step_curves
 from vsam.lab.report.downsample import Buckets, bucket
 from vsam.lab.report.lines import one_line, read_json
-from vsam.lab.speed import Cell
+from vsam.lab.runs.folder import number
 
 __all__ = ["ReadRun", "read_run"]
 

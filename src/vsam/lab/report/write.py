@@ -9,11 +9,11 @@ from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.report.find import find_runs
 from vsam.lab.report.groups import Group, group_runs, labels_of
 from vsam.lab.report.metrics import STEP_METRICS
-from vsam.lab.report.page import make_page
+from vsam.lab.report.page.page import make_page
+from vsam.lab.report.page.results import published_numbers
 from vsam.lab.report.paper_tables import to_latex, to_markdown
 from vsam.lab.report.points import speed_deviations
 from vsam.lab.report.read import read_run
-from vsam.lab.report.results import published_numbers
 from vsam.lab.report.style import styles_for
 
 __all__ = ["ReportFiles", "write_report"]
@@ -76,7 +76,7 @@ def write_report(
 
 
 def _write_figures(groups: Sequence[Group], folder: Path) -> list[Path]:
-    from vsam.lab.report import figures  # matplotlib takes a second to import
+    from vsam.lab.report.figures import figures  # matplotlib takes a second to import
 
     styles = styles_for(labels_of(groups))
     paths: list[Path] = []

@@ -4,9 +4,9 @@ import math
 import statistics
 from typing import Any
 
-from vsam.lab.compare import Cell
+from vsam.lab.comparison.compare import Cell
 from vsam.lab.errors import UserError
-from vsam.lab.folder import read_lines
+from vsam.lab.runs.folder import read_lines
 
 __all__ = ["STRETCHES", "norms_of"]
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from vsam.lab.compare import run_path
+from vsam.lab.comparison.compare import run_path
 from vsam.lab.methods import METHODS
-from vsam.lab.recipe import Recipe, load_recipe
+from vsam.lab.recipes.recipe import Recipe, load_recipe
 
 __all__ = ["SCALES", "SEEDS", "STUDIES", "Part", "Scale", "Study"]
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from vsam.lab.compare import Progress, run_path, sentence
+from vsam.lab.comparison.compare import Progress, run_path, sentence
 from vsam.lab.errors import RunError, UserError
-from vsam.lab.folder import check_settings, read_lines, read_summary
-from vsam.lab.recipe import Recipe
+from vsam.lab.recipes.recipe import Recipe
+from vsam.lab.runs.folder import check_settings, read_lines, read_summary
+from vsam.lab.runs.train import Run, load_data
 from vsam.lab.study.run import Train
-from vsam.lab.train import Run, load_data
 
 __all__ = ["ray_trainer"]
 

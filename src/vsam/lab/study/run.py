@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from vsam.lab.checkpoint import load_checkpoint
-from vsam.lab.compare import (
+from vsam.lab.comparison.compare import (
     Cell,
     Progress,
     Row,
@@ -24,14 +23,15 @@ from vsam.lab.compare import (
     summarise,
     without_damaged,
 )
+from vsam.lab.comparison.speed import seed_speed
 from vsam.lab.errors import DamagedError, RunError
-from vsam.lab.folder import read_settings, read_summary
 from vsam.lab.paper.numbers import Published, references
-from vsam.lab.recipe import Recipe, check_recipe
-from vsam.lab.speed import seed_speed
+from vsam.lab.recipes.recipe import Recipe, check_recipe
+from vsam.lab.runs.checkpoint import load_checkpoint
+from vsam.lab.runs.folder import read_settings, read_summary
+from vsam.lab.runs.train import load_data
 from vsam.lab.study.norms import norms_of
 from vsam.lab.study.plan import Part, Scale, Study
-from vsam.lab.train import load_data
 
 __all__ = ["Outcome", "PartOutcome", "Train", "run_study"]
 

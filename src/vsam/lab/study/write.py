@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from vsam.lab.comparison.tables import to_latex, to_markdown
 from vsam.lab.errors import UserError
 from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.study.plan import STUDIES, Scale
 from vsam.lab.study.run import Outcome
-from vsam.lab.tables import to_latex, to_markdown
 
 __all__ = ["NAMES", "check_scale", "read_studies", "seeds_before", "write_convergence", "write_json", "write_study"]
 
@@ -89,9 +89,9 @@ def write_study(outcome: Outcome, out: Path, command: str) -> list[Path]:
 
 def write_convergence(content: dict[str, Any], out: Path, command: str) -> list[Path]:
     """Likewise for the study of lemma 2, which trains no network."""
-    from vsam.lab.convergence.average import convergence_figure
-    from vsam.lab.convergence.tables import to_latex, to_markdown
-    from vsam.lab.report.figures import save_figure
+    from vsam.lab.report.figures.figures import save_figure
+    from vsam.lab.study.convergence.average import convergence_figure
+    from vsam.lab.study.convergence.tables import to_latex, to_markdown
 
     rows = content["rows"]
     scale = f"Scale: {content['scale']}. {rows[0]['seeds']} seeds, mean ± deviation."
@@ -103,7 +103,10 @@ def write_convergence(content: dict[str, Any], out: Path, command: str) -> list[
 
 
 def _figures(outcome: Outcome, rows: list[dict[str, Any]], folder: Path) -> list[Path]:
-    from vsam.lab.report.figures import accuracy_against_speed, save_figure  # matplotlib takes a second to import
+    from vsam.lab.report.figures.figures import (  # matplotlib takes a second to import
+        accuracy_against_speed,
+        save_figure,
+    )
     from vsam.lab.report.points import speed_deviations
     from vsam.lab.study.figures import norms_figure, setting_figure
 

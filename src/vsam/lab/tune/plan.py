@@ -11,7 +11,7 @@ from typing import Any
 
 from vsam.lab.errors import UserError
 from vsam.lab.files import write_atomically
-from vsam.lab.recipe import Recipe, load_recipe
+from vsam.lab.recipes.recipe import Recipe, load_recipe
 from vsam.lab.tune.space import Range, choose_space, own_values
 from vsam.lab.tune.validation import HELD_OUT
 

@@ -13,8 +13,8 @@ from optuna.pruners import MedianPruner
 from optuna.trial import TrialState
 
 from vsam.lab.data import Dataset
-from vsam.lab.environment import describe_environment
 from vsam.lab.errors import RunError
+from vsam.lab.runs.environment import describe_environment
 from vsam.lab.tune.interrupt import deferred_interrupt
 from vsam.lab.tune.plan import Plan
 from vsam.lab.tune.queue import Queue

@@ -7,7 +7,7 @@ from typing import Any
 
 from vsam.lab.errors import UserError
 from vsam.lab.methods import find_method
-from vsam.lab.recipe import Recipe
+from vsam.lab.recipes.recipe import Recipe
 
 __all__ = ["Range", "change", "choose_space", "own_values"]
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from vsam.lab.data import Dataset
-from vsam.lab.folder import read_lines
 from vsam.lab.paper.numbers import TRIAL
-from vsam.lab.train import Run
+from vsam.lab.runs.folder import read_lines
+from vsam.lab.runs.train import Run
 from vsam.lab.tune.plan import Plan
 from vsam.lab.tune.space import Value, change
 

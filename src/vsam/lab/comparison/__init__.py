@@ -1,0 +1,3 @@
+"""Several runs beside each other: trained in turns, timed and tabulated."""
+
+__all__: list[str] = []

@@ -1,0 +1,139 @@
+"""Speeds of runs that took turns on one machine, so that its noise hit all alike."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from vsam.lab.errors import RunError
+from vsam.lab.runs.folder import read_lines, read_summary
+
+__all__ = ["Cell", "Speed", "read_cell", "relative_speed", "seed_speed"]
+
+_FEWEST_PAIRS = 20
+_FEWEST_PAIRS_OF_A_SEED = 5  # fewer suffice here, because an interval over seeds covers the noise of each seed's ratio
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One finished run: what it was, where it is, what came out, and the metrics of its epochs.
+
+    Args:
+        label: the method, or the method and what distinguishes this run from others of its recipe.
+        method: by its name in recipes.
+        seed: of the run.
+        path: its folder.
+        summary: what `summary.json` holds.
+        epochs: the lines of `metrics.jsonl`.
+    """
+
+    label: str
+    method: str
+    seed: int
+    path: Path
+    summary: dict[str, Any]
+    epochs: list[dict[str, Any]]
+
+
+def read_cell(path: Path) -> Cell:
+    """The finished run in a folder."""
+    summary = read_summary(path)
+    if summary is None:
+        raise RunError(f"{path} holds no finished run.")
+    method = summary["method"]
+    return Cell(
+        label=summary.get("label", method),
+        method=method,
+        seed=summary["seed"],
+        path=path,
+        summary=summary,
+        epochs=read_lines(path / "metrics.jsonl"),
+    )
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast runs were against others.
+
+    Args:
+        ratio: 1 for the same speed, 2 for twice as fast.
+        quartiles: of the ratio over epochs that ran in the same turn, or None where too few did.
+    """
+
+    ratio: float
+    quartiles: tuple[float, float] | None
+
+
+def relative_speed(runs: Iterable[Cell], references: Iterable[Cell]) -> Speed:
+    """The speed of runs against references.
+
+    Epochs of one seed that ran in the same turn are paired, and the mean of their cost ratios is taken, so that a turn
+    in which the machine was slow weighs no more than others. A run's epoch that took far longer or shorter for its
+    gradient passes than the others, against its reference, was disturbed, and is counted with the outermost ratio that
+    is not: the tenths at either end are drawn in to the tenth and ninetieth percentile.
+    Runs that share fewer than 20 turns were not timed together: their mean AIS are divided, and there are no quartiles.
+    """
+    runs, references = list(runs), list(references)
+    pairs = _pairs(runs, references)
+    if len(pairs) < _FEWEST_PAIRS:
+        return Speed(_mean_ais(runs) / _mean_ais(references), None)
+    low, _, high = statistics.quantiles([pair.reference.seconds / pair.own.seconds for pair in pairs], n=4)
+    return Speed(_ratio(pairs), (low, high))
+
+
+def seed_speed(run: Cell, reference: Cell) -> float | None:
+    """A run's speed against that of another with its seed, or None where the two share fewer than 5 turns.
+
+    It is for statistics over seeds. It is computed as `relative_speed` does; of fewer than ten epochs none is drawn in.
+    """
+    pairs = _pairs([run], [reference])
+    return _ratio(pairs) if len(pairs) >= _FEWEST_PAIRS_OF_A_SEED else None
+
+
+class _Epoch(NamedTuple):
+    seconds: float
+    passes: float
+
+
+class _Pair(NamedTuple):
+    own: _Epoch
+    reference: _Epoch
+
+    @property
+    def disturbance(self) -> float:
+        """The ratio of times beyond that of passes: an epoch with more second gradients is not disturbed."""
+        return (self.own.seconds / self.own.passes) / (self.reference.seconds / self.reference.passes)
+
+    def cost(self, low: float, high: float) -> float:
+        """The ratio of times, had the disturbance been between the two."""
+        return min(max(self.disturbance, low), high) * self.own.passes / self.reference.passes
+
+
+def _ratio(pairs: Sequence[_Pair]) -> float:
+    tenths = statistics.quantiles([pair.disturbance for pair in pairs], n=10)
+    return 1 / statistics.fmean(pair.cost(tenths[0], tenths[-1]) for pair in pairs)
+
+
+def _pairs(runs: Iterable[Cell], references: Iterable[Cell]) -> list[_Pair]:
+    """A run's epoch and the reference's epoch in the same turn."""
+    known = {key: epoch for cell in references for key, epoch in _timed(cell)}
+    return [_Pair(epoch, known[key]) for cell in runs for key, epoch in _timed(cell) if key in known]
+
+
+def _timed(cell: Cell) -> list[tuple[tuple[int, str], _Epoch]]:
+    """The epochs that ran in a turn, with the passes that a step of them took on average."""
+    epochs = []
+    steps = samples = 0
+    for line in cell.epochs:
+        if not {"samples", "seconds"} <= line.keys():  # edited by someone
+            return []
+        if line.get("turn") is not None and line["step"] > steps:
+            passes = 1 + (line["samples"] - samples) / (line["step"] - steps)
+            epochs.append(((cell.seed, line["turn"]), _Epoch(line["seconds"], passes)))
+        steps, samples = line["step"], line["samples"]
+    return epochs
+
+
+def _mean_ais(cells: Sequence[Cell]) -> float:
+    return statistics.fmean(cell.summary["ais"] for cell in cells)

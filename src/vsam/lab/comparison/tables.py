@@ -1,0 +1,138 @@
+"""The comparison's table: on the terminal, and as JSON, CSV, Markdown and LaTeX."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from rich.table import Table
+
+from vsam.lab.comparison.compare import Cell, Row
+
+__all__ = [
+    "SPEEDS",
+    "WRITERS",
+    "latex_line",
+    "to_csv",
+    "to_json",
+    "to_latex",
+    "to_markdown",
+    "to_record",
+    "to_terminal",
+]
+
+SPEEDS = (
+    "AIS: images per second of training. Methods of a seed train in turns of one epoch, and speeds compare epochs of "
+    "the same turn, disturbed ones drawn in; in brackets their quartiles. ~: fewer than 20 common turns, AIS "
+    "divided. Accuracy: last epoch. Ideal: 2/(1 + samples/steps)."
+)
+
+_APART = "~: not timed in turns, AIS divided"
+_HEADINGS = ("method", "accuracy %", "best %", "2nd gradients", "AIS", "of SAM", "of SGD", "ideal of SAM")
+
+
+def to_terminal(rows: Sequence[Row]) -> Table:
+    """The table for a terminal, with the spread of the speeds."""
+    table = Table(title=_title(rows), title_justify="left")
+    for heading in _HEADINGS:
+        table.add_column(heading, justify="left" if heading == "method" else "right")
+    for row in _counted(rows):
+        table.add_row(*_cells(row, "±", quartiles=True))
+    return table
+
+
+def to_json(rows: Sequence[Row]) -> str:
+    """A list of objects, one a row."""
+    return json.dumps([row.to_dict() for row in rows], indent=2) + "\n"
+
+
+def to_record(command: str, rows: Sequence[Row], cells: Sequence[Cell]) -> str:
+    """Everything that a result must state: the command, the table, and what each run says of itself."""
+    record = {
+        "command": command,
+        "rows": [row.to_dict() for row in rows],
+        "speed_to_sgd_quartiles": {row.label: row.quartiles for row in rows},
+        "training_seconds": sum(cell.summary["seconds"] for cell in cells),
+        "runs": [cell.summary for cell in cells],
+    }
+    return json.dumps(record, indent=2) + "\n"
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """All numbers in full, one line a row."""
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, fieldnames=list(rows[0].to_dict()), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row.to_dict() for row in rows)
+    return buffer.getvalue()
+
+
+def to_markdown(rows: Sequence[Row]) -> str:
+    """A table for a README."""
+    lines = [_HEADINGS, ("---", *("---:" for _ in _HEADINGS[1:])), *(_cells(row, "±") for row in _counted(rows))]
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    note = f"\n{_APART}.\n" if "~" in table else ""
+    return f"{_title(rows)}\n\n{table}{note}"
+
+
+def to_latex(rows: Sequence[Row]) -> str:
+    """A booktabs table for a paper."""
+    lines = [_HEADINGS, *(_cells(row, r"$\pm$") for row in _counted(rows))]
+    first, *rest = map(latex_line, lines)
+    body = "\n".join([r"\toprule", first, r"\midrule", *rest, r"\bottomrule"])
+    note = f"% {_APART}\n" if "sim" in body else ""
+    return f"% {_title(rows)}\n{note}\\begin{{tabular}}{{l{'r' * (len(_HEADINGS) - 1)}}}\n{body}\n\\end{{tabular}}\n"
+
+
+def latex_line(cells: Sequence[str]) -> str:
+    """A row of a LaTeX table; of the signs that mean something to LaTeX only % and ~ are replaced."""
+    line = " & ".join(cell.replace("%", r"\%").replace("~", r"$\sim$") for cell in cells) + r" \\"
+    # The end of the row before would take such a beginning as its own.
+    return f"{{}}{line}" if line.startswith(("[", "*")) else line
+
+
+WRITERS: dict[str, Callable[[Sequence[Row]], str]] = {
+    "json": to_json,
+    "csv": to_csv,
+    "markdown": to_markdown,
+    "latex": to_latex,
+}
+
+
+def _title(rows: Sequence[Row]) -> str:
+    seeds = sorted({row.seeds for row in rows})
+    counts = " or ".join(str(count) for count in seeds)
+    return f"{rows[0].model} on {rows[0].data}, {rows[0].steps:,} steps, {counts} seed{'s' if seeds != [1] else ''}"
+
+
+def _counted(rows: Sequence[Row]) -> Sequence[Row]:
+    """The rows, each with its number of seeds where they differ."""
+    if len({row.seeds for row in rows}) == 1:
+        return rows
+    return [replace(row, label=f"{row.label} (n = {row.seeds})") for row in rows]
+
+
+def _cells(row: Row, sign: str, *, quartiles: bool = False) -> tuple[str, ...]:
+    return (
+        row.label,
+        _with_deviation(row.accuracy, row.accuracy_std, row.seeds, sign),
+        _with_deviation(row.best, row.best_std, row.seeds, sign),
+        f"{row.samples:,.1f}".removesuffix(".0"),
+        f"{row.ais:,.0f}",
+        _ratio(row.ais_ratio_to_sam, row.quartiles_to_sam),
+        _ratio(row.speed_to_sgd, row.quartiles) + (_range(row.quartiles) if quartiles else ""),
+        f"{row.ideal_ratio:.2f}",
+    )
+
+
+def _with_deviation(mean: float, deviation: float, seeds: int, sign: str) -> str:
+    return f"{mean:.2f} {sign} {deviation:.2f}" if seeds > 1 else f"{mean:.2f}"
+
+
+def _ratio(value: float | None, quartiles: tuple[float, float] | None) -> str:
+    return "–" if value is None else f"{'' if quartiles else '~'}{value:.2f}"
+
+
+def _range(quartiles: tuple[float, float] | None) -> str:
+    return "" if quartiles is None else f" ({quartiles[0]:.2f}–{quartiles[1]:.2f})"

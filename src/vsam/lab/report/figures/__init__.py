@@ -1,0 +1,3 @@
+"""The figures for papers, drawn by matplotlib."""
+
+__all__: list[str] = []

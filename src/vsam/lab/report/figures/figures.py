@@ -1,0 +1,248 @@
+"""The figures for papers: vector text, the page's colours, the same numbers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.text import Annotation
+
+from vsam.lab.comparison.compare import Row
+from vsam.lab.paper.numbers import Published
+from vsam.lab.report.downsample import width_for
+from vsam.lab.report.figures.drawing import (
+    LONGEST,
+    MARKERS,
+    Styles,
+    add_legend,
+    draw_metric,
+    legend_below,
+    paper_look,
+    save_figure,
+    whole_numbers,
+)
+from vsam.lab.report.groups import Group, labels_of
+from vsam.lab.report.lines import shortened
+from vsam.lab.report.metrics import STEP_METRICS
+from vsam.lab.report.placing import MORE_SIDES, place
+from vsam.lab.report.points import SpeedPoint, Spot, accuracy_axis, is_against_sam, published_spots, speed_points
+from vsam.lab.report.read import ReadRun
+from vsam.lab.report.style import Style, styles_for
+
+__all__ = ["accuracy_against_speed", "learning_curves", "norms", "sample_strips", "save_figure"]
+
+
+def accuracy_against_speed(
+    rows: Sequence[Row],
+    *,
+    name: str = "",
+    deviations: Mapping[str, float] | None = None,
+    published: Mapping[str, Published] | None = None,
+    styles: Styles | None = None,
+    images: str = "test",
+) -> Figure:
+    """Accuracy over training speed, with one standard deviation over seeds; the paper's figure 1.
+
+    Args:
+        rows: of one table, at least one.
+        name: of the recipe, for the title.
+        deviations: of the speed over seeds by label, as `speed_deviations` gives them.
+        published: the paper's numbers by label, drawn hollow; they need SAM among the rows.
+        styles: by label, where several figures belong together.
+        images: what the accuracy was measured on, test or validation.
+    """
+    styles = styles or styles_for([row.label for row in rows])
+    points = speed_points(rows, deviations or {})
+    hollow = published_spots(rows, published or {})
+    with paper_look():
+        figure = Figure(figsize=(5.4, 3.6), layout="constrained")
+        axes = figure.add_subplot()
+        for point in points:
+            _draw_point(axes, point, styles[point.label])
+        for label, spot in hollow.items():
+            _draw_point(axes, spot, styles[label], fillstyle="none")
+        axes.margins(0.08)
+        axes.set_xlabel("training speed, SAM = 1" if is_against_sam(rows) else "training speed, images a second")
+        axes.set_ylabel(accuracy_axis(images, bool(hollow)).replace(" (", "\n("))
+        title = _shorter(f"{name}: {_title(rows)}" if name else _title(rows), figure)
+        axes.set_title(f"{title}\n{_explain_points(rows, [*hollow.values()])}", parse_math=False)
+        unnamed = _name_points(figure, axes, points, [*hollow.values()])
+        _add_names(figure, unnamed, styles)
+    return figure
+
+
+def learning_curves(group: Group, styles: Styles | None = None) -> Figure:
+    """Accuracy and loss over the epochs, the mean over seeds with a band from the lowest to the highest.
+
+    Args:
+        group: of runs, at least one with metrics.
+        styles: by label, where several figures belong together.
+    """
+    styles = styles or styles_for(group.labels)
+    with paper_look():
+        figure = Figure(figsize=(6.8, 4.9), layout="constrained")
+        for axes, metric in zip(figure.subplots(2, 2, sharex=True).flat, group.epoch_metrics, strict=True):
+            draw_metric(axes, group, metric, styles)
+            whole_numbers(axes)
+            if axes.get_subplotspec().is_last_row():
+                axes.set_xlabel("epoch")
+        width = max(run.curves["test_accuracy"].width for run in group.runs if "test_accuracy" in run.curves)
+        figure.suptitle(
+            f"{_shorter(group.title, figure)}\n{_explain_band(width, 'epoch')}", fontsize=9, parse_math=False
+        )
+        add_legend(figure, group.labels, styles)
+    return figure
+
+
+def norms(groups: Sequence[Group], styles: Styles | None = None) -> Figure:
+    """Norms, sampling rate and change rates over the steps, a column a group; the paper's figure 2.
+
+    Args:
+        groups: of runs, at least one, of which at least one has such metrics.
+        styles: by label, where several figures belong together.
+    """
+    labels = [label for label in labels_of(groups) if any(_samples_of(group, label) for group in groups)]
+    styles = styles or styles_for(labels)
+    metrics = [metric for metric in STEP_METRICS if any(group.has(metric.key) for group in groups)]
+    with paper_look():
+        size = (max(5.4, 3.2 * len(groups)), 0.9 + 1.25 * len(metrics))
+        figure = Figure(figsize=size, layout="constrained")
+        grid = figure.subplots(len(metrics), len(groups), sharex="col", squeeze=False)
+        for column, group in zip(grid.T, groups, strict=True):
+            for axes, metric in zip(column, metrics, strict=True):
+                draw_metric(axes, group, metric, styles)
+                if axes is not grid[metrics.index(metric), 0]:
+                    axes.set_ylabel("")
+            title = _shorter(group.title, figure, len(groups))
+            column[0].set_title(f"{title}\n{_explain_band(width_for(group.steps), 'step')}", parse_math=False)
+            column[-1].set_xlabel("step")
+            whole_numbers(column[-1])
+        figure.align_ylabels(grid[:, 0])
+        add_legend(figure, labels, styles)
+    return figure
+
+
+def sample_strips(group: Group, styles: Styles | None = None) -> Figure:
+    """Where the samples fell: a row a run, the fuller the more of a cell's steps were sampled.
+
+    Args:
+        group: of runs, of which at least one has sampled steps.
+        styles: by label, where several figures belong together.
+    """
+    styles = styles or styles_for(group.labels)
+    runs = [(run, run.sampled) for run in group.runs if run.sampled is not None and len(run.sampled.index)]
+    image = np.array([[to_rgba(styles[run.label].color, share) for share in sampled.share] for run, sampled in runs])
+    width = runs[0][1].width
+    with paper_look():
+        figure = Figure(figsize=(6.8, 0.95 + 0.19 * len(runs)), layout="constrained")
+        axes = figure.add_subplot()
+        right = image.shape[1] * width + 0.5
+        axes.imshow(image, aspect="auto", interpolation="nearest", extent=(0.5, right, len(runs) - 0.5, -0.5))
+        axes.hlines(np.arange(len(runs) - 1) + 0.5, 0.5, right, color="white", linewidth=2)
+        axes.set_xlim(0.5, runs[0][1].total + 0.5)
+        axes.set_yticks(range(len(runs)), [_run_name(run) for run, _ in runs], parse_math=False)
+        axes.tick_params(axis="y", length=0)
+        axes.grid(visible=False)
+        axes.set_xlabel(f"step (a cell is {width:,})" if width > 1 else "step")
+        whole_numbers(axes)
+        axes.set_title(_shorter(group.title, figure), parse_math=False)
+    return figure
+
+
+def _samples_of(group: Group, label: str) -> bool:
+    return any(run.sampled is not None and len(run.sampled.index) > 0 for run in group.runs if run.label == label)
+
+
+def _explain_band(width: int, unit: str) -> str:
+    mean = f"mean of {width:,} {unit}s" if width > 1 else "mean"
+    return f"{mean} over seeds, band from the lowest to the highest"
+
+
+def _title(rows: Sequence[Row]) -> str:
+    return f"{rows[0].model} on {rows[0].data}, {rows[0].steps:,} steps"
+
+
+def _explain_points(rows: Sequence[Row], hollow: Sequence[Spot]) -> str:
+    has_bars = max(row.seeds for row in rows) > 1
+    ours = "bars: one standard deviation over seeds" if has_bars else "one seed"
+    bars = ", its bars over three seeds" if not has_bars and any(spot.accuracy_std for spot in hollow) else ""
+    return ours + (f"; hollow: the paper’s, best epoch{bars}" if hollow else "")
+
+
+def _shorter(title: str, figure: Figure, columns: int = 1) -> str:
+    """A title that fits above one of so many columns."""
+    return shortened(title, int(14 * figure.get_figwidth() / columns))
+
+
+def _run_name(run: ReadRun) -> str:
+    return f"{shortened(run.label, LONGEST)}, seed {run.seed}"
+
+
+def _draw_point(axes: Axes, point: Spot, style: Style, fillstyle: Literal["full", "none"] = "full") -> None:
+    axes.errorbar(
+        point.speed,
+        point.accuracy,
+        xerr=point.speed_std or None,
+        yerr=point.accuracy_std or None,
+        fmt=MARKERS[style.marker],
+        color=style.color,
+        capsize=2.5,
+        markersize=6,
+        linewidth=1,
+        fillstyle=fillstyle,
+    )
+
+
+def _name_points(figure: Figure, axes: Axes, points: Sequence[SpeedPoint], hollow: Sequence[Spot]) -> list[str]:
+    """Write the names where they hide neither points nor each other; return those that find no room."""
+    names = [_name(axes, point) for point in points]
+    figure.draw_without_rendering()  # only now is it known where everything is
+    frame, gap, unit = axes.get_window_extent(), 5.0, 72 / figure.dpi
+    all_points = [*points, *hollow]
+    spots = axes.transData.transform([(point.speed, point.accuracy) for point in all_points])
+    ends = axes.transData.transform([(p.speed + p.speed_std, p.accuracy + p.accuracy_std) for p in all_points])
+    boxes = [name.get_window_extent() for name in names]
+    sides = place(
+        [(float(x - frame.x0), float(y - frame.y0)) for x, y in spots],
+        [(float(x), float(y)) for x, y in ends - spots],
+        [(box.width, box.height) for box in boxes],
+        (frame.width, frame.height),
+        gap / unit,
+        MORE_SIDES,
+    )
+    for name, box, side in zip(names, boxes, sides, strict=True):
+        if side is None:
+            name.remove()
+        else:
+            left = gap * side[0] - unit * box.width * (1 - side[0]) / 2
+            bottom = gap * side[1] - unit * box.height * (1 - side[1]) / 2
+            name.set_position((left, bottom))
+    return [point.label for point, side in zip(points, sides, strict=True) if side is None]
+
+
+def _add_names(figure: Figure, labels: Sequence[str], styles: Styles) -> None:
+    """Put names that found no room below, and make the figure as much higher as they need, so that little moves."""
+    if not labels:
+        return
+    columns = min(3, len(labels))
+    looks = [styles[label] for label in labels]
+    marks = [Line2D([], [], color=look.color, marker=MARKERS[look.marker], linestyle="") for look in looks]
+    names = [shortened(label, LONGEST // 2) for label in labels]
+    legend = legend_below(figure, marks, names, columns, fontsize=8)
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + legend.get_window_extent().height / figure.dpi)
+
+
+def _name(axes: Axes, point: SpeedPoint) -> Annotation:
+    return axes.annotate(
+        shortened(point.label, LONGEST // 2),
+        (point.speed, point.accuracy),
+        (0, 0),
+        textcoords="offset points",
+        fontsize=8,
+        verticalalignment="bottom",
+        parse_math=False,
+    )

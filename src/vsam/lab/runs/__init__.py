@@ -1,0 +1,3 @@
+"""One run and its folder: trained, saved, continued and read."""
+
+__all__: list[str] = []

@@ -1,0 +1,340 @@
+"""Training: one loop for all methods, which ends the same however often it is killed."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from vsam import ESAM, SharpnessAware, StepRecord
+from vsam.lab.data import Augment, Batch, Batches, Dataset, load
+from vsam.lab.errors import RunError
+from vsam.lab.methods import build_optimizer, find_method
+from vsam.lab.recipes.recipe import Recipe, completed
+from vsam.lab.runs.checkpoint import load_checkpoint, save_checkpoint
+from vsam.lab.runs.environment import describe_environment
+from vsam.lab.runs.folder import RunFolder, read_lines
+from vsam.lab.runs.network import build_model, evaluate
+from vsam.lab.runs.objective import Objective
+
+__all__ = ["Run", "load_data"]
+
+_PROGRESS = ("seconds", "best", "num_samples", "num_skipped", "skips_in_a_row")
+_MOST_SKIPS_IN_A_ROW = 10
+OnStep = Callable[[int], object]
+
+
+def load_data(recipe: Recipe, data_dir: str | Path | None, device: torch.device) -> Dataset:
+    """The recipe's images on the device; which ones are taken and mislabelled does not depend on the run's seed."""
+    settings = recipe.data
+    dataset = load(settings.name, data_dir, size=settings.size, grey=settings.grey)
+    dataset = dataset.subset(train=settings.train, test=settings.test)
+    return dataset.noisy(settings.noise).to(device) if settings.noise else dataset.to(device)
+
+
+class Run:
+    """One run in its folder, advanced epoch by epoch.
+
+    Everything that decides the result is in the recipe, and everything that changes is in the checkpoint, so a run
+    that is killed at any moment and started again ends with the same weights, bit for bit.
+
+    Args:
+        recipe: what to train.
+        path: the run's folder.
+        dataset: as `load_data` gives it.
+        device: where to train.
+        listeners: called with a dictionary of metrics after each epoch.
+
+    `turn` may be set before an epoch: epochs of several runs with the same turn ran one after the other.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        path: Path,
+        dataset: Dataset,
+        device: torch.device,
+        listeners: tuple[Callable[[dict[str, Any]], object], ...] = (),
+    ) -> None:
+        find_method(recipe.method)
+        self.recipe, self.device, self.listeners = recipe, device, listeners
+        self.dataset = dataset
+        augment = Augment(**recipe.augment.model_dump())
+        self._train = Batches.train(
+            dataset, batch_size=recipe.batch, seed=recipe.seed, augment=augment, channels_last=recipe.channels_last
+        )
+        self._test = Batches.test(dataset, channels_last=recipe.channels_last)
+        self.steps_per_epoch = len(self._train)
+        self.total_steps = recipe.epochs * self.steps_per_epoch
+        self.step = 0
+        self._sums = _Sums()
+        self.seconds = 0.0
+        self.best = 0.0
+        self.num_samples = 0
+        self.num_skipped = 0
+        self.skips_in_a_row = 0
+        self.turn: str | None = None
+        with _own_generators(None, device) as end:
+            torch.manual_seed(recipe.seed)
+            self._build()
+            self._generators = end()
+        self.folder = RunFolder(path, recipe)
+        self._last_save = time.monotonic()
+        try:
+            if self.folder.summary() is None:
+                self._resume()
+            else:
+                self.step = self.total_steps
+        except BaseException:
+            self.folder.close()
+            raise
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run's summary is written."""
+        return self.folder.summary() is not None
+
+    @property
+    def epoch(self) -> int:
+        """The number of whole epochs behind us."""
+        return self.step // self.steps_per_epoch
+
+    def train_epoch(self, on_step: OnStep = lambda step: None) -> None:
+        """Train to the end of the current epoch, evaluate, and save; after the last one, write the summary."""
+        with _own_generators(self._generators, self.device) as end:
+            epoch = self.epoch
+            turn = self.turn if self.step % self.steps_per_epoch == 0 else None
+            begun = time.perf_counter()
+            for batch in self._train.epoch(epoch, start=self.step % self.steps_per_epoch):
+                self._train_step(batch, epoch)
+                on_step(self.step)
+                is_last = self.step % self.steps_per_epoch == 0
+                if not is_last and time.monotonic() - self._last_save > self.recipe.checkpoint_seconds:
+                    self._stop_clock(begun)
+                    self._save(end())
+                    begun = time.perf_counter()
+            self._stop_clock(begun)
+            metrics = self._measure(epoch) | {"turn": turn}
+            self.folder.add_line("metrics.jsonl", metrics)
+            self._generators = end()
+            self._save(self._generators)
+        for listener in self.listeners:
+            listener(metrics)
+        if self.step == self.total_steps:
+            self.folder.finish(self._summarise(metrics))
+
+    def close(self) -> None:
+        """Release the folder."""
+        self.folder.close()
+
+    def _build(self) -> None:
+        recipe = self.recipe
+        model = build_model(recipe, self.dataset).to(self.device)
+        if recipe.channels_last:
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.model: nn.Module = model
+        self._forward: nn.Module = torch.compile(model) if recipe.compile else model  # type: ignore[assignment]
+        self.optimizer = build_optimizer(model, recipe, self.total_steps)
+        self.objective = Objective(recipe, model, self.dataset)
+        if isinstance(self.optimizer, SharpnessAware) and recipe.norms:
+            self.optimizer.subscribe(lambda record: None)  # makes it measure the norms that `last` shows
+
+    def _train_step(self, batch: Batch, epoch: int) -> None:
+        rate = 0.5 * (1 + math.cos(math.pi * self.step / self.total_steps)) if self.recipe.schedule == "cosine" else 1.0
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.recipe.lr * rate
+        first: list[Tensor] = []
+
+        def forward(images: Tensor) -> Tensor:
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.bf16):
+                logits: Tensor = self._forward(images)
+            if not first:
+                first.append(logits.detach())
+            return logits
+
+        def closure() -> Tensor:
+            self.optimizer.zero_grad()
+            loss = self.objective(forward(batch.images), batch, epoch)
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss
+
+        def losses(keep: Tensor | None = None) -> Tensor:
+            images, labels = (batch.images, batch.labels) if keep is None else (batch.images[keep], batch.labels[keep])
+            return self.objective.per_sample(forward(images), labels)
+
+        self.model.train()
+        result: Any = self.optimizer.step(losses if isinstance(self.optimizer, ESAM) else closure)  # type: ignore[arg-type]
+        self.objective.after_step()
+        loss = result.item()
+        self.step += 1
+        self._check(loss)
+        self._sums.add(loss, first[0], batch.labels)
+        if isinstance(self.optimizer, SharpnessAware):
+            self._note_record(self.optimizer.last, epoch, loss)
+
+    def _check(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise RunError(
+                f"The loss is {loss} at step {self.step} of {self.total_steps} with {self.recipe.method} "
+                f"(lr {self.recipe.lr:g}, rho {self.recipe.rho:g}). Try a smaller lr or rho, or bf16=false."
+            )
+
+    def _check_skips(self, record: StepRecord) -> None:
+        if record.skipped:
+            self.skips_in_a_row += 1
+        elif record.sampled:
+            self.skips_in_a_row = 0
+        if self.skips_in_a_row >= _MOST_SKIPS_IN_A_ROW:
+            self._stop_for_skips()
+
+    def _stop_for_skips(self) -> NoReturn:
+        raise RunError(
+            f"The last {self.skips_in_a_row} second gradients were not finite, and their steps skipped, at step "
+            f"{self.step} of {self.total_steps} with {self.recipe.method} (lr {self.recipe.lr:g}, rho "
+            f"{self.recipe.rho:g}). Try a smaller rho or lr, or bf16=false."
+        )
+
+    def _note_record(self, record: StepRecord | None, epoch: int, loss: float) -> None:
+        assert record is not None
+        assert isinstance(self.optimizer, SharpnessAware)
+        self.num_samples, self.num_skipped = self.optimizer.num_samples, self.optimizer.num_skipped
+        self._check_skips(record)
+        self._sums.rate += record.rate
+        if record.sampled:
+            names = ("rate", "grad_norm", "psf_norm", "s", "change_var", "change_norm")
+            numbers = {name: getattr(record, name) for name in names}
+            self.folder.add_line("steps.jsonl", {"step": self.step, "epoch": epoch, "loss": loss, **numbers})
+
+    def _measure(self, epoch: int) -> dict[str, Any]:
+        count = len(self.dataset.train_images)
+        accuracy, test_loss = evaluate(self._forward, self._test, self.device, self.recipe.bf16)
+        self._check(test_loss)
+        self.best = max(self.best, accuracy)
+        sums, self._sums = self._sums, _Sums()
+        return {
+            "epoch": epoch,
+            "step": self.step,
+            "train_loss": sums.loss / count,
+            "train_accuracy": 100 * sums.correct / count,
+            "test_loss": test_loss,
+            "test_accuracy": accuracy,
+            "lr": self.optimizer.param_groups[0]["lr"],
+            "samples": self.num_samples,
+            "skipped": self.num_skipped,
+            "rate": sums.rate / self.steps_per_epoch,
+            "seconds": sums.seconds,
+            "ais": count / sums.seconds,
+        }
+
+    def _summarise(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        recipe = self.recipe
+        if 0 < self.num_samples <= self.skips_in_a_row:
+            self._stop_for_skips()
+        return {
+            "recipe": recipe.name,
+            "data": self.dataset.name,
+            "model": recipe.model,
+            "method": recipe.method,
+            "label": recipe.label,
+            "seed": recipe.seed,
+            "epochs": recipe.epochs,
+            "steps": self.total_steps,
+            "accuracy": metrics["test_accuracy"],
+            "best": self.best,
+            "samples": self.num_samples,
+            "skipped": self.num_skipped,
+            "ais": len(self.dataset.train_images) * recipe.epochs / self.seconds,
+            "seconds": self.seconds,
+            "environment": describe_environment(self.device),
+        }
+
+    def _stop_clock(self, begun: float) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        elapsed = time.perf_counter() - begun
+        self.seconds += elapsed
+        self._sums.seconds += elapsed
+
+    def _save(self, generators: dict[str, Tensor]) -> None:
+        self.folder.flush()
+        save_checkpoint(
+            self.folder.checkpoint,
+            {
+                "recipe": self.recipe.model_dump(),
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "objective": self.objective.state_dict(),
+                "step": self.step,
+                "progress": {name: getattr(self, name) for name in _PROGRESS},
+                "sums": vars(self._sums),
+                "generators": generators,
+            },
+        )
+        self._last_save = time.monotonic()
+
+    def _resume(self) -> None:
+        if not self.folder.checkpoint.exists():
+            self.folder.rewind(0)
+            return
+        content = load_checkpoint(self.folder.checkpoint, self.device)
+        if completed(content.get("recipe")) != completed(self.recipe.model_dump()):
+            raise RunError(
+                f"{self.folder.checkpoint} belongs to a run with other settings. Delete it, or choose another --out."
+            )
+        try:
+            self.model.load_state_dict(content["model"])
+            self.optimizer.load_state_dict(content["optimizer"])
+            self.objective.load_state_dict(content["objective"])
+            self.step = content["step"]
+            if not 0 <= self.step <= self.total_steps:
+                raise ValueError(f"step {self.step} is not one of {self.total_steps}.")
+            for name in _PROGRESS:
+                setattr(self, name, content["progress"][name])
+            self._sums = _Sums(**content["sums"])
+            self._generators = {name: content["generators"][name].cpu() for name in self._generators}
+            with _own_generators(self._generators, self.device):
+                pass
+        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+            raise RunError(
+                f"{self.folder.checkpoint} does not fit this run: {error} Delete it, or choose another --out."
+            ) from error
+        self.folder.rewind(self.step)
+        if self.step == self.total_steps:  # killed between the last checkpoint and the summary
+            lines = read_lines(self.folder.path / "metrics.jsonl")
+            if not lines or lines[-1]["step"] != self.step:
+                raise RunError(f"{self.folder.path / 'metrics.jsonl'} is incomplete. Delete the folder to train anew.")
+            self.folder.finish(self._summarise(lines[-1]))
+
+
+class _Sums:
+    """What adds up over an epoch."""
+
+    def __init__(self, loss: float = 0.0, correct: int = 0, rate: float = 0.0, seconds: float = 0.0) -> None:
+        self.loss, self.correct, self.rate, self.seconds = loss, correct, rate, seconds
+
+    def add(self, loss: float, logits: Tensor, labels: Tensor) -> None:
+        self.loss += loss * len(labels)
+        self.correct += int((logits.argmax(1) == labels).sum())
+
+
+@contextmanager
+def _own_generators(
+    states: dict[str, Tensor] | None, device: torch.device
+) -> Iterator[Callable[[], dict[str, Tensor]]]:
+    """Run on a run's own generators, so that runs that take turns do not disturb each other."""
+    is_cuda = device.type == "cuda"
+    with torch.random.fork_rng([device] if is_cuda else []):
+        if states is not None:
+            torch.set_rng_state(states["cpu"])
+            if is_cuda:
+                torch.cuda.set_rng_state(states["cuda"], device)
+
+        def current() -> dict[str, Tensor]:
+            cuda = {"cuda": torch.cuda.get_rng_state(device)} if is_cuda else {}
+            return {"cpu": torch.get_rng_state(), **cuda}
+
+        yield current

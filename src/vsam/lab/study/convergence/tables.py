@@ -1,0 +1,44 @@
+"""The averages of Lemma 2 as tables."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vsam.lab.study.convergence.average import SCHEDULES, reading, slope
+from vsam.lab.study.convergence.descent import METHODS
+
+__all__ = ["to_latex", "to_markdown"]
+
+Row = Mapping[str, Any]
+
+
+def to_markdown(rows: Sequence[Row]) -> str:
+    """A table with a line for each schedule and method, and what it says in sentences."""
+    head, *body = _lines(rows)
+    table = [head, ["---", "---", *["---:"] * (len(head) - 2)], *body]
+    sentences = "".join(f"- {sentence}\n" for sentence in reading(rows))
+    return "".join(f"| {' | '.join(line)} |\n" for line in table) + f"\n{sentences}"
+
+
+def to_latex(rows: Sequence[Row]) -> str:
+    """The table for a paper, with booktabs."""
+    head, *body = [" & ".join(map(_escaped, line)) + r" \\" for line in _lines(rows)]
+    inner = "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
+    return f"\\begin{{tabular}}{{ll{'r' * (len(_lines(rows)[0]) - 2)}}}\n{inner}\n\\end{{tabular}}\n"
+
+
+def _lines(rows: Sequence[Row]) -> list[list[str]]:
+    horizons = list(dict.fromkeys(row["horizon"] for row in rows))
+    lines = [["learning rate", "method", *(f"T = {horizon:,}" for horizon in horizons), "power of T"]]
+    for schedule in SCHEDULES:
+        for method in METHODS:
+            own = [row for row in rows if (row["schedule"], row["method"]) == (schedule.name, method)]
+            averages = [f"{row['average']:.1e} ± {row['average_std']:.0e}" for row in own]
+            lines.append([schedule.title, method, *averages, f"{slope(rows, schedule.name, method):+.2f}"])
+    return lines
+
+
+def _escaped(text: str) -> str:
+    signs = {"η₀": r"$\eta_0$", "ρ₀": r"$\rho_0$", "√": r"$\surd$", "±": r"$\pm$"}
+    for sign, command in signs.items():
+        text = text.replace(sign, command)
+    return text

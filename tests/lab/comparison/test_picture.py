@@ -1,0 +1,34 @@
+"""The picture of accuracy against cost."""
+
+import io
+
+import pytest
+from PIL import Image
+
+from lab.helpers import make_row
+from vsam.lab.comparison.picture import accuracy_against_cost
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_it_is_a_picture_of_fair_size(seeds):
+    rows = [
+        make_row("sgd", seeds=seeds, samples=0.0),
+        make_row("sam", seeds=seeds),
+        make_row("vsam", seeds=seeds, samples=300.0),
+    ]
+    image = Image.open(io.BytesIO(accuracy_against_cost(rows)))
+    image.load()
+    assert image.format == "PNG"
+    assert image.width >= 800
+    assert image.height >= 500
+
+
+def test_the_same_rows_give_the_same_bytes_and_others_do_not():
+    rows = [make_row("sgd", samples=0.0), make_row("sam")]
+    assert accuracy_against_cost(rows) == accuracy_against_cost(rows)
+    assert accuracy_against_cost(rows) != accuracy_against_cost([*rows, make_row("vsam", samples=300.0)])
+
+
+def test_one_method_and_equal_points_work():
+    assert accuracy_against_cost([make_row()]).startswith(b"\x89PNG")
+    assert accuracy_against_cost([make_row("sam", accuracy=0.0), make_row("asam", accuracy=0.0)]).startswith(b"\x89PNG")

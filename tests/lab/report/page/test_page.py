@@ -1,0 +1,130 @@
+"""The page as a file: valid, self-contained, and every text escaped."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from lab.report.made import make_comparison, make_run
+from lab.report.shared import EVIL, read_groups, rename
+from vsam.lab.report.page.page import make_page
+
+VOID = {"meta", "link", "input", "br"}
+
+
+class Reader(HTMLParser):
+    """Collects elements and texts, and fails where elements do not nest."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.open, self.elements, self.texts = [], [], []
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append((self.open[-1] if self.open else "", data))
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+@pytest.fixture(scope="module")
+def evil(tmp_path_factory):
+    folder = make_comparison(tmp_path_factory.mktemp("runs"), methods=("sgd", "sam"))
+    rename(make_run(folder / "evil <b>"), EVIL, recipe=EVIL)
+    broken = make_run(folder / "broken </pre><script>", seed=9)
+    (broken / "config.toml").write_text("x = </script>")
+    make_run(folder / "sam/seed-5", "sam", 5, finished=False)
+    return make_page(*read_groups(folder), title=EVIL)
+
+
+def test_elements_nest_and_ids_are_unique(evil):
+    reader = Reader(evil)
+    ids = [attributes["id"] for _, attributes in reader.elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = [attributes["href"][1:] for attributes in reader.all("a") if attributes["href"].startswith("#")]
+    assert set(links) <= set(ids)
+
+
+def test_the_page_says_what_it_is(evil):
+    reader = Reader(evil)
+    assert reader.all("html") == [{"lang": "en"}]
+    assert [data for tag, data in reader.texts if tag == "title"] == [EVIL]
+    assert len(reader.all("h1")) == 1
+    assert len(reader.all("caption")) == len(reader.all("table")) == 3
+    assert all("scope" in attributes for attributes in reader.all("th"))
+    assert all("aria-label" in a for a in reader.all("div") if a.get("class") == "plot")
+
+
+def test_nothing_points_outside(evil):
+    reader = Reader(evil)
+    policy = next(a["content"] for a in reader.all("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none';")
+    for _, attributes in reader.elements:
+        for name in ("src", "href", "action", "srcset"):
+            assert attributes.get(name, "#").startswith(("#", "data:"))
+    assert "url(" not in evil[: evil.index("</style>")]
+    assert "@import" not in evil[: evil.index("</style>")]
+
+
+def test_plotly_is_there_once(evil):
+    assert len(Reader(evil).all("script")) == 3
+    assert len(re.findall(r"\* plotly\.js v", evil)) == 1
+
+
+def test_names_cannot_become_elements(evil):
+    reader = Reader(evil)
+    assert {attributes.get("value") for attributes in reader.all("input")} == {"sgd", "sam", EVIL}
+    assert any(data == f"Recipe {EVIL}" for _, data in reader.texts)
+    assert any("broken </pre><script>" in data for _, data in reader.texts)
+    assert reader.all("b") == []
+
+
+def test_the_figures_data_survive(evil):
+    start = evil.index('id="charts">') + len('id="charts">')
+    charts = json.loads(evil[start : evil.index("</script>", start)])
+    assert {trace["meta"] for chart in charts for trace in chart["data"]} == {"sgd", "sam", EVIL}
+
+
+def test_runs_that_are_not_whole_are_listed_with_the_reason(evil):
+    text = " ".join(data for _, data in Reader(evil).texts)
+    assert "5 finished runs, 1 unfinished" in text.replace(" , ", ", ")
+    assert "config.toml is not valid TOML" in text
+    assert "There is no summary.json" in text
+
+
+def test_broken_runs_alone_still_make_a_page(tmp_path):
+    (make_run(tmp_path / "run") / "config.toml").unlink()
+    reader = Reader(make_page(*read_groups(tmp_path)))
+    assert ("h1", "No usable runs") in reader.texts
+    assert len(reader.all("script")) == 2
+
+
+def test_a_long_list_of_runs_that_are_not_whole_is_folded(tmp_path):
+    for count, is_folded in ((5, False), (6, True)):
+        folder = tmp_path / f"{count}"
+        for seed in range(count):
+            make_run(folder / f"seed-{seed}", seed=seed, finished=False)
+        section = make_page(*read_groups(folder)).partition('id="problems"')[2].partition("</section>")[0]
+        assert ("<details>" in section) == is_folded
+        assert section.count(f"{folder}/seed-") == count
+
+
+def test_unfinished_runs_alone_make_a_page_with_curves(tmp_path):
+    make_run(tmp_path / "run", finished=False)
+    reader = Reader(make_page(*read_groups(tmp_path)))
+    assert ("p", "No run of this group is finished.") in reader.texts
+    assert len([a for a in reader.all("div") if a.get("class") == "plot"]) == 4 + 6 + 1
