@@ -11,7 +11,7 @@ from PIL import Image
 
 from lab.command import QUICK, assert_refused, vsam
 from lab.helpers import CPU, assert_same_run, lines, open_run, quick_recipe
-from vsam.lab.comparison.compare import Cell, Silent, compare, run_path, summarise
+from vsam.lab.comparison.compare import FinishedRun, NullProgress, compare, run_path, summarise
 
 KEYS = [
     *("data", "model", "method", "seeds", "steps", "accuracy", "accuracy_std", "best", "best_std"),
@@ -201,7 +201,7 @@ def test_a_cell_that_another_process_has_finished_meanwhile_is_in_the_table(tmp_
     small = ("data.train=32", "epochs=1")
     recipes = [quick_recipe(*small, f"method={method}") for method in ("sgd", "sam")]
 
-    class Meanwhile(Silent):
+    class Meanwhile(NullProgress):
         def epoch(self, *_):
             while not other.is_finished:
                 other.train_epoch()
@@ -248,7 +248,7 @@ def test_seeds_count_from_the_recipes(tmp_path):
 def cell(method, seed, accuracy=50.0, ais=10.0, samples=0):
     summary = {"accuracy": accuracy, "best": accuracy + 1, "samples": samples, "ais": ais}
     summary |= {"data": "d", "model": "m", "steps": 8}
-    return Cell(method, method, seed, run_path_of(method, seed), summary, [])
+    return FinishedRun(method, method, seed, run_path_of(method, seed), summary, [])
 
 
 def test_rows_by_hand():

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from vsam.lab.comparison.speed import Cell, read_cell, relative_speed, seed_speed
+from vsam.lab.comparison.speed import FinishedRun, read_finished, relative_speed, seed_speed
 from vsam.lab.errors import RunError
 
 
@@ -15,7 +15,7 @@ def cell(seconds, seed=0, ais=10.0, call="a", samples=None):
         {"seconds": second, "turn": call and f"{call}-{i}", "step": 10 * (i + 1), "samples": counts[i]}
         for i, second in enumerate(seconds)
     ]
-    return Cell("m", "m", seed, None, {"ais": ais}, epochs)
+    return FinishedRun("m", "m", seed, None, {"ais": ais}, epochs)
 
 
 def test_noise_that_hits_both_cancels():
@@ -88,13 +88,13 @@ def test_a_seeds_speed_needs_turns_in_common(call):
 
 def test_only_a_finished_run_is_a_cell(tmp_path):
     with pytest.raises(RunError, match="no finished run"):
-        read_cell(tmp_path)
+        read_finished(tmp_path)
     numbers = ("accuracy", "best", "samples", "ais", "seconds", "steps")
     summary = {"data": "d", "model": "m", "method": "sam", "seed": 3, **dict.fromkeys(numbers, 1.0)}
     for accuracy in (None, float("nan"), "5", 10**400):
         (tmp_path / "summary.json").write_text(json.dumps({**summary, "accuracy": accuracy}))
         with pytest.raises(RunError, match="no finished run"):
-            read_cell(tmp_path)
+            read_finished(tmp_path)
     (tmp_path / "summary.json").write_text(json.dumps(summary))
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n5\n')
-    assert read_cell(tmp_path) == Cell("sam", "sam", 3, tmp_path, summary, [{"step": 1}])
+    assert read_finished(tmp_path) == FinishedRun("sam", "sam", 3, tmp_path, summary, [{"step": 1}])

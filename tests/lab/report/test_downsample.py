@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vsam.lab.report.downsample import bucket, hold, merge, width_for
+from vsam.lab.report.downsample import backfill, bucket, merge, width_for
 
 values = st.floats(-1e6, 1e6)
 points = st.lists(st.tuples(st.integers(1, 60), values), min_size=1, max_size=80)
@@ -70,11 +70,11 @@ def test_what_cannot_be_drawn_is_left_out():
 
 
 def test_a_value_in_force_is_that_of_the_next_sampled_step():
-    x, y = hold([2, 5], [1.0, 3.0], 7)
+    x, y = backfill([2, 5], [1.0, 3.0], 7)
     assert x.tolist() == [2, 3, 4, 5, 6, 7]
     assert y.tolist() == [1, 3, 3, 3, 3, 3]
 
 
 def test_nothing_holds_where_nothing_is_known():
-    x, _ = hold([3, 4], [np.nan, np.nan], 9)
+    x, _ = backfill([3, 4], [np.nan, np.nan], 9)
     assert len(x) == 0

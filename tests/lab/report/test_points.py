@@ -5,7 +5,7 @@ import statistics
 import pytest
 
 from lab.helpers import make_row
-from vsam.lab.comparison.speed import Cell
+from vsam.lab.comparison.speed import FinishedRun
 from vsam.lab.report.points import speed_deviations
 
 ROWS = [make_row("sam"), make_row("sgd", ais_ratio_to_sam=2.0)]
@@ -15,7 +15,7 @@ def cell(label, seed, seconds, call="a", epochs=6):
     turns = [
         {"seconds": seconds, "turn": f"{call}-{seed}-{i}", "step": 10 * (i + 1), "samples": 0} for i in range(epochs)
     ]
-    return Cell(label, label, seed, None, {"ais": 10.0 / seconds}, turns)
+    return FinishedRun(label, label, seed, None, {"ais": 10.0 / seconds}, turns)
 
 
 def test_bars_are_the_deviation_of_the_seeds_ratios():

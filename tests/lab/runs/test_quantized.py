@@ -9,7 +9,7 @@ from lab.command import QUICK, assert_refused, vsam
 from lab.helpers import quick_recipe
 from vsam.lab import models
 from vsam.lab.errors import UserError
-from vsam.lab.recipes.recipe import completed
+from vsam.lab.recipes.recipe import canonical_settings
 from vsam.lab.runs.network import quantized_model
 from vsam.quantize import QuantConv2d
 
@@ -69,7 +69,7 @@ def test_a_missing_checkpoint_is_called_missing(tmp_path):
 
 def test_where_the_runs_lie_is_no_setting_but_which_one_it_starts_from_is(tmp_path, monkeypatch):
     def settings(checkpoint):
-        return completed(quick_recipe(f"quantize.checkpoint={checkpoint}").model_dump())
+        return canonical_settings(quick_recipe(f"quantize.checkpoint={checkpoint}").model_dump())
 
     monkeypatch.chdir(tmp_path)
     source = "runs/full/sgd/seed-0/checkpoint.pt"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from vsam.lab.comparison.speed import Cell
+from vsam.lab.comparison.speed import FinishedRun
 from vsam.lab.errors import UserError
 from vsam.lab.study.norms import STRETCHES, norms_of
 
@@ -12,7 +12,7 @@ from vsam.lab.study.norms import STRETCHES, norms_of
 def cell(folder, steps, lines):
     folder.mkdir(exist_ok=True)
     (folder / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return Cell("sam", "sam", 0, folder, {"steps": steps, "samples": len(lines)}, [])
+    return FinishedRun("sam", "sam", 0, folder, {"steps": steps, "samples": len(lines)}, [])
 
 
 def line(step, grad=1.0, psf=2.0, change=None):

@@ -63,7 +63,7 @@ def test_finished_cells_are_kept(tmp_path):
 def test_a_finished_study_is_drawn_again_without_its_data(tmp_path, monkeypatch):
     parts = [part("one", ("method=sgd",), ("method=sam",))]
     before = run(study(parts), tmp_path).to_dict()
-    for module in ("compare", "study.run"):
+    for module in ("comparison.compare", "study.run"):
         monkeypatch.setattr(f"vsam.lab.{module}.load_data", lambda *_: pytest.fail("data were asked for"))
     assert run(study(parts), tmp_path).to_dict() == before
 

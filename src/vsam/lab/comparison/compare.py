@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-from vsam.lab.comparison.speed import Cell, Speed, read_cell, relative_speed
+from vsam.lab.comparison.speed import FinishedRun, Speed, read_finished, relative_speed
 from vsam.lab.data import Dataset
 from vsam.lab.errors import DamagedError, InUseError, RunError, UserError
 from vsam.lab.recipes.recipe import Recipe
@@ -17,13 +17,13 @@ from vsam.lab.runs.folder import check_settings, read_lines, read_summary
 from vsam.lab.runs.train import Run, load_data
 
 __all__ = [
-    "Cell",
+    "FinishedRun",
+    "NullProgress",
     "Progress",
     "Row",
-    "Silent",
     "compare",
     "count_steps",
-    "read_cell",
+    "read_finished",
     "run_path",
     "sentence",
     "steps_done",
@@ -94,7 +94,7 @@ class Progress(Protocol):
         """A cell has ended an epoch."""
 
 
-class Silent:
+class NullProgress:
     """Shows nothing."""
 
     def begin(self, cells: Sequence[tuple[str, int, int, int]]) -> None:
@@ -119,16 +119,16 @@ def compare(
     data_dir: str | Path | None,
     device: torch.device,
     progress: Progress | None = None,
-) -> tuple[list[Cell], list[str]]:
+) -> tuple[list[FinishedRun], list[str]]:
     """Train every recipe, the ones of a seed in turns of one epoch, so that noise of the machine hits all alike.
 
     Finished runs are kept, begun ones are continued. A run that fails, is damaged, or that another process is at, does
     not stop the others: returns the finished cells, and a sentence for each that is not.
     """
-    shown = progress or Silent()
+    shown = progress or NullProgress()
     recipes, damaged = without_damaged(recipes, out)
     if all(read_summary(run_path(out, recipe)) for recipe in recipes):  # then no data are needed
-        return [read_cell(run_path(out, recipe)) for recipe in recipes], damaged
+        return [read_finished(run_path(out, recipe)) for recipe in recipes], damaged
     dataset = load_data(recipes[0], data_dir, device)
     total = count_steps(recipes[0], dataset)
     shown.begin([(r.label, r.seed, steps_done(run_path(out, r), total), total) for r in recipes])
@@ -148,7 +148,7 @@ def compare(
         finally:
             for run in runs:
                 run.close()
-    cells = [read_cell(path) for recipe in recipes if read_summary(path := run_path(out, recipe))]
+    cells = [read_finished(path) for recipe in recipes if read_summary(path := run_path(out, recipe))]
     left = [(recipe, why) for recipe, why in failures if not read_summary(run_path(out, recipe))]
     return cells, [*damaged, *(sentence(recipe, why) for recipe, why in left)]
 
@@ -205,15 +205,15 @@ def _tell(show: Callable[[str, int, Any], None], method: str, seed: int) -> Call
     return lambda value: show(method, seed, value)
 
 
-def summarise(cells: Iterable[Cell]) -> list[Row]:
+def summarise(cells: Iterable[FinishedRun]) -> list[Row]:
     """One row a label, in the order in which they first appear."""
-    by_label: dict[str, list[Cell]] = {}
+    by_label: dict[str, list[FinishedRun]] = {}
     for cell in cells:
         by_label.setdefault(cell.label, []).append(cell)
     return [_row(label, group, by_label) for label, group in by_label.items()]
 
 
-def _row(label: str, cells: list[Cell], by_label: dict[str, list[Cell]]) -> Row:
+def _row(label: str, cells: list[FinishedRun], by_label: dict[str, list[FinishedRun]]) -> Row:
     first = cells[0].summary
     accuracy, best, samples, ais = ([cell.summary[key] for cell in cells] for key in _NUMBERS)
     to_sam, to_sgd = (_speed(cells, by_label.get(name)) for name in ("sam", "sgd"))
@@ -238,7 +238,7 @@ def _row(label: str, cells: list[Cell], by_label: dict[str, list[Cell]]) -> Row:
     )
 
 
-def _speed(cells: list[Cell], references: list[Cell] | None) -> Speed | None:
+def _speed(cells: list[FinishedRun], references: list[FinishedRun] | None) -> Speed | None:
     return relative_speed(cells, references) if references else None
 
 

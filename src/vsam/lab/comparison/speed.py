@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 from vsam.lab.errors import RunError
 from vsam.lab.runs.folder import read_lines, read_summary
 
-__all__ = ["Cell", "Speed", "read_cell", "relative_speed", "seed_speed"]
+__all__ = ["FinishedRun", "Speed", "read_finished", "relative_speed", "seed_speed"]
 
 _FEWEST_PAIRS = 20
 _FEWEST_PAIRS_OF_A_SEED = 5  # fewer suffice here, because an interval over seeds covers the noise of each seed's ratio
 
 
 @dataclass(frozen=True)
-class Cell:
+class FinishedRun:
     """One finished run: what it was, where it is, what came out, and the metrics of its epochs.
 
     Args:
@@ -36,13 +36,13 @@ class Cell:
     epochs: list[dict[str, Any]]
 
 
-def read_cell(path: Path) -> Cell:
+def read_finished(path: Path) -> FinishedRun:
     """The finished run in a folder."""
     summary = read_summary(path)
     if summary is None:
         raise RunError(f"{path} holds no finished run.")
     method = summary["method"]
-    return Cell(
+    return FinishedRun(
         label=summary.get("label", method),
         method=method,
         seed=summary["seed"],
@@ -65,7 +65,7 @@ class Speed:
     quartiles: tuple[float, float] | None
 
 
-def relative_speed(runs: Iterable[Cell], references: Iterable[Cell]) -> Speed:
+def relative_speed(runs: Iterable[FinishedRun], references: Iterable[FinishedRun]) -> Speed:
     """The speed of runs against references.
 
     Epochs of one seed that ran in the same turn are paired, and the mean of their cost ratios is taken, so that a turn
@@ -82,7 +82,7 @@ def relative_speed(runs: Iterable[Cell], references: Iterable[Cell]) -> Speed:
     return Speed(_ratio(pairs), (low, high))
 
 
-def seed_speed(run: Cell, reference: Cell) -> float | None:
+def seed_speed(run: FinishedRun, reference: FinishedRun) -> float | None:
     """A run's speed against that of another with its seed, or None where the two share fewer than 5 turns.
 
     It is for statistics over seeds. It is computed as `relative_speed` does; of fewer than ten epochs none is drawn in.
@@ -115,13 +115,13 @@ def _ratio(pairs: Sequence[_Pair]) -> float:
     return 1 / statistics.fmean(pair.cost(tenths[0], tenths[-1]) for pair in pairs)
 
 
-def _pairs(runs: Iterable[Cell], references: Iterable[Cell]) -> list[_Pair]:
+def _pairs(runs: Iterable[FinishedRun], references: Iterable[FinishedRun]) -> list[_Pair]:
     """A run's epoch and the reference's epoch in the same turn."""
     known = {key: epoch for cell in references for key, epoch in _timed(cell)}
     return [_Pair(epoch, known[key]) for cell in runs for key, epoch in _timed(cell) if key in known]
 
 
-def _timed(cell: Cell) -> list[tuple[tuple[int, str], _Epoch]]:
+def _timed(cell: FinishedRun) -> list[tuple[tuple[int, str], _Epoch]]:
     """The epochs that ran in a turn, with the passes that a step of them took on average."""
     epochs = []
     steps = samples = 0
@@ -135,5 +135,5 @@ def _timed(cell: Cell) -> list[tuple[tuple[int, str], _Epoch]]:
     return epochs
 
 
-def _mean_ais(cells: Sequence[Cell]) -> float:
+def _mean_ais(cells: Sequence[FinishedRun]) -> float:
     return statistics.fmean(cell.summary["ais"] for cell in cells)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rich.table import Table
 
-from vsam.lab.comparison.compare import Cell, Row
+from vsam.lab.comparison.compare import FinishedRun, Row
 
 __all__ = [
     "SPEEDS",
@@ -47,7 +47,7 @@ def to_json(rows: Sequence[Row]) -> str:
     return json.dumps([row.to_dict() for row in rows], indent=2) + "\n"
 
 
-def to_record(command: str, rows: Sequence[Row], cells: Sequence[Cell]) -> str:
+def to_record(command: str, rows: Sequence[Row], cells: Sequence[FinishedRun]) -> str:
     """Everything that a result must state: the command, the table, and what each run says of itself."""
     record = {
         "command": command,

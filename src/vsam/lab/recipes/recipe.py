@@ -23,6 +23,7 @@ from vsam.lab.recipes.settings import (
     Count,
     DataSettings,
     ESAMSettings,
+    Fraction,
     LookSAMSettings,
     MESASettings,
     NotNegative,
@@ -30,19 +31,18 @@ from vsam.lab.recipes.settings import (
     Positive,
     QuantizeSettings,
     SAFSettings,
-    Share,
-    Table,
+    Section,
     VSAMSettings,
 )
 
-__all__ = ["Recipe", "check_recipe", "completed", "load_recipe", "recipe_header", "recipe_names"]
+__all__ = ["Recipe", "canonical_settings", "check_recipe", "load_recipe", "recipe_header", "recipe_names"]
 
 _MOST_PARAMETERS = 10**9
 # Besides its own error tomllib lets through those of numbers too long for Python, and of nesting too deep for it.
 _NOT_TOML = (ValueError, RecursionError)
 
 
-class Recipe(Table):
+class Recipe(Section):
     """Everything that decides the result of a run.
 
     Args:
@@ -76,7 +76,7 @@ class Recipe(Table):
     momentum: BelowOne = 0.9
     weight_decay: NotNegative = 1e-3
     schedule: Literal["cosine", "constant"] = "cosine"
-    label_smoothing: Share = 0.0
+    label_smoothing: Fraction = 0.0
     channels_last: bool = True
     compile: bool = False
     bf16: bool = False
@@ -167,7 +167,7 @@ def check_recipe(name: str, settings: Mapping[str, Any]) -> Recipe:
         raise UserError(f"Recipe {name}: {_explain(error)}") from error
 
 
-def completed(settings: Any) -> Any:
+def canonical_settings(settings: Any) -> Any:
     """The settings of a run in the form in which those of two runs are compared.
 
     Settings that are newer than the run have their defaults, which leave it as it was. Of the checkpoint that a

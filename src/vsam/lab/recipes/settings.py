@@ -15,6 +15,7 @@ __all__ = [
     "Count",
     "DataSettings",
     "ESAMSettings",
+    "Fraction",
     "LookSAMSettings",
     "MESASettings",
     "NotNegative",
@@ -22,8 +23,7 @@ __all__ = [
     "Positive",
     "QuantizeSettings",
     "SAFSettings",
-    "Share",
-    "Table",
+    "Section",
     "VSAMSettings",
 ]
 
@@ -52,8 +52,8 @@ PlainName = Annotated[str, AfterValidator(_check_plain_name)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1)]
-PositiveShare = Annotated[float, Field(gt=0, le=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
 # The upper bounds keep a slip of the finger from asking for all the memory there is.
 Count = Annotated[int, Field(ge=1, le=10**9)]
@@ -63,43 +63,43 @@ Epoch = Annotated[int, Field(ge=-1, le=10**9)]
 Bits = Annotated[int, Field(ge=2, le=32)]
 
 
-class Table(BaseModel):
+class Section(BaseModel):
     """Nothing unknown, nothing converted (`true` is no number), nothing changed later."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class DataSettings(Table):
+class DataSettings(Section):
     """Which images; `train` and `test` take balanced subsets, `noise` is the share of wrong training labels."""
 
     name: str
     train: Count | None = None
     test: Count | None = None
-    noise: Share = 0.0
+    noise: Fraction = 0.0
     size: Annotated[int, Field(ge=1, le=4096)] | None = None
     grey: bool | None = None
 
 
-class AugmentSettings(Table):
+class AugmentSettings(Section):
     """What is done to training images; zeros switch a step off."""
 
     padding: Annotated[int, Field(ge=0, le=512)] = 4
-    flip: Share = 0.5
+    flip: Fraction = 0.5
     cutout: CountOrZero = 16
-    cutout_probability: Share = 0.5
+    cutout_probability: Fraction = 0.5
 
 
-class VSAMSettings(Table):
+class VSAMSettings(Section):
     """As in `vsam.VSAM`."""
 
     alpha: NotNegative = 0.1
-    gamma: Share = 0.7
+    gamma: Fraction = 0.7
     window: Count = 50
     slices: Count = 5
     start: CountOrZero = 100
     initial: Positive = 1.0
     minimum: Positive = 1.0
-    max_rate: PositiveShare = 0.8
+    max_rate: PositiveFraction = 0.8
     watch: Count | None = 10
     variant: Literal["paper", "released"] = "paper"
 
@@ -111,20 +111,20 @@ class VSAMSettings(Table):
         return self
 
 
-class LookSAMSettings(Table):
+class LookSAMSettings(Section):
     """As in `vsam.LookSAM`."""
 
     scale: NotNegative = 0.1
 
 
-class ASAMSettings(Table):
+class ASAMSettings(Section):
     """As in `vsam.ASAM`; without `rho` ten times the recipe's is taken."""
 
     rho: NotNegative | None = None
     eta: NotNegative = 0.01
 
 
-class AESAMSettings(Table):
+class AESAMSettings(Section):
     """As in `vsam.AESAM`."""
 
     delta: BelowOne = 0.9
@@ -132,14 +132,14 @@ class AESAMSettings(Table):
     high: Number = 1.0
 
 
-class ESAMSettings(Table):
+class ESAMSettings(Section):
     """As in `vsam.ESAM`."""
 
-    beta: PositiveShare = 0.6
-    gamma: PositiveShare = 0.5
+    beta: PositiveFraction = 0.6
+    gamma: PositiveFraction = 0.5
 
 
-class SAFSettings(Table):
+class SAFSettings(Section):
     """As in `vsam.SAFLoss`."""
 
     lag: Annotated[int, Field(ge=1, le=1000)] = 3
@@ -148,7 +148,7 @@ class SAFSettings(Table):
     start_epoch: Epoch = 5
 
 
-class MESASettings(Table):
+class MESASettings(Section):
     """As in `vsam.MESALoss`."""
 
     decay: BelowOne = 0.9995
@@ -157,7 +157,7 @@ class MESASettings(Table):
     start_epoch: Epoch = 5
 
 
-class QuantizeSettings(Table):
+class QuantizeSettings(Section):
     """As in `vsam.quantize.quantize`; `checkpoint` is the full-precision run's, or "none"."""
 
     checkpoint: str = ""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vsam.lab.report.downsample import Buckets, bucket, hold, is_usable
+from vsam.lab.report.downsample import Buckets, backfill, bucket, is_usable
 from vsam.lab.report.lines import read_json_lines
 from vsam.lab.report.metrics import EPOCH_METRICS, STEP_METRICS, Metric
 from vsam.lab.runs.folder import number
@@ -49,7 +49,7 @@ def step_curves(lines: Lines, steps: int, done: int, problems: list[str]) -> dic
     curves = {}
     for metric in STEP_METRICS:
         values = _column(lines, metric, "steps.jsonl", problems)
-        x, y = hold(positions, values, done) if metric.holds else (positions, values)
+        x, y = backfill(positions, values, done) if metric.holds else (positions, values)
         curves[metric.key] = bucket(x, y, steps)
     return _not_empty(curves)
 

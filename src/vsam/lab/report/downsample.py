@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["MOST_POINTS", "Buckets", "bucket", "hold", "is_usable", "merge", "width_for"]
+__all__ = ["MOST_POINTS", "Buckets", "backfill", "bucket", "is_usable", "merge", "width_for"]
 
 MOST_POINTS = 250
 _LARGEST = 1e100  # sums of what is larger may overflow
@@ -87,7 +87,7 @@ def bucket(positions: ArrayLike, values: ArrayLike, total: int, most: int = MOST
     return _gather(total, width, index, inverse, np.ones(int(kept.sum())), y[kept], y[kept], y[kept])
 
 
-def hold(positions: ArrayLike, values: ArrayLike, last: int) -> tuple[_Numbers, _Numbers]:
+def backfill(positions: ArrayLike, values: ArrayLike, last: int) -> tuple[_Numbers, _Numbers]:
     """A value for every position from the first one to `last`: that of the next position that has one, or the last."""
     x, y = np.asarray(positions, dtype=np.float64), np.asarray(values, dtype=np.float64)
     known = (np.abs(y) < _LARGEST) & (x <= last)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vsam.lab.comparison.compare import Cell, Row, summarise
+from vsam.lab.comparison.compare import FinishedRun, Row, summarise
 from vsam.lab.errors import UserError
 from vsam.lab.methods import METHODS, find_method
 from vsam.lab.report.downsample import Buckets, merge
@@ -79,7 +79,7 @@ class Group:
         return [run for run in self.runs if run.state == "finished"]
 
     @property
-    def cells(self) -> list[Cell]:
+    def cells(self) -> list[FinishedRun]:
         """The finished ones as the table takes them."""
         return [run.cell for run in self.finished]
 

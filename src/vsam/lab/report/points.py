@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vsam.lab.comparison.compare import Row
-from vsam.lab.comparison.speed import Cell, seed_speed
+from vsam.lab.comparison.speed import FinishedRun, seed_speed
 from vsam.lab.paper.numbers import Published
 
 __all__ = [
@@ -98,7 +98,7 @@ def accuracy_axis(images: str, with_papers: bool) -> str:
     return f"{images} accuracy of the last epoch, %"
 
 
-def speed_deviations(rows: Sequence[Row], cells: Sequence[Cell]) -> dict[str, float]:
+def speed_deviations(rows: Sequence[Row], cells: Sequence[FinishedRun]) -> dict[str, float]:
     """How much the speed of a label differs from seed to seed, in the unit of `speed_points`.
 
     Against SAM each seed is compared with SAM's run of the same seed, so SAM itself has none. Runs that took no turns

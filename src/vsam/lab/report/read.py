@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from vsam.lab.comparison.speed import Cell
+from vsam.lab.comparison.speed import FinishedRun
 from vsam.lab.paper.numbers import TRIAL
 from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.report.curves import Lines, epoch_curves, read_epochs, read_samples, step_curves
@@ -82,9 +82,9 @@ class ReadRun:
         return str(self.settings.get("name")).endswith(TRIAL) and data.endswith("-validation")
 
     @property
-    def cell(self) -> Cell:
+    def cell(self) -> FinishedRun:
         """A finished run as the tables take it."""
-        return Cell(self.label, self.method, self.seed, self.path, self.summary, self.epochs)
+        return FinishedRun(self.label, self.method, self.seed, self.path, self.summary, self.epochs)
 
 
 def read_run(path: Path) -> ReadRun:

@@ -10,7 +10,7 @@ from filelock import FileLock, Timeout
 
 from vsam.lab.errors import DamagedError, InUseError, RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
-from vsam.lab.recipes.recipe import Recipe, completed
+from vsam.lab.recipes.recipe import Recipe, canonical_settings
 
 __all__ = ["RunFolder", "check_settings", "number", "read_lines", "read_settings", "read_summary"]
 
@@ -104,7 +104,7 @@ def check_settings(path: Path, recipe: Recipe) -> None:
     settings = read_settings(path)
     if settings is None:
         return
-    begun, wanted = completed(settings), completed(recipe.model_dump())
+    begun, wanted = canonical_settings(settings), canonical_settings(recipe.model_dump())
     if begun != wanted:
         raise UserError(
             f"{path} was begun with other settings ({_difference(begun, wanted)}). "

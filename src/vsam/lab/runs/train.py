@@ -14,7 +14,7 @@ from vsam import ESAM, SharpnessAware, StepRecord
 from vsam.lab.data import Augment, Batch, Batches, Dataset, load
 from vsam.lab.errors import RunError
 from vsam.lab.methods import build_optimizer, find_method
-from vsam.lab.recipes.recipe import Recipe, completed
+from vsam.lab.recipes.recipe import Recipe, canonical_settings
 from vsam.lab.runs.checkpoint import load_checkpoint, save_checkpoint
 from vsam.lab.runs.environment import describe_environment
 from vsam.lab.runs.folder import RunFolder, read_lines
@@ -281,7 +281,7 @@ class Run:
             self.folder.rewind(0)
             return
         content = load_checkpoint(self.folder.checkpoint, self.device)
-        if completed(content.get("recipe")) != completed(self.recipe.model_dump()):
+        if canonical_settings(content.get("recipe")) != canonical_settings(self.recipe.model_dump()):
             raise RunError(
                 f"{self.folder.checkpoint} belongs to a run with other settings. Delete it, or choose another --out."
             )

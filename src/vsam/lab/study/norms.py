@@ -4,7 +4,7 @@ import math
 import statistics
 from typing import Any
 
-from vsam.lab.comparison.compare import Cell
+from vsam.lab.comparison.compare import FinishedRun
 from vsam.lab.errors import UserError
 from vsam.lab.runs.folder import read_lines
 
@@ -19,7 +19,7 @@ _NAMES = {
 }
 
 
-def norms_of(cells: list[Cell]) -> dict[str, list[list[float | None]]]:
+def norms_of(cells: list[FinishedRun]) -> dict[str, list[list[float | None]]]:
     """For each seed the means over `STRETCHES` stretches of ‖g‖, ‖PSF‖, ĉ_var, ĉ_norm, and the share of sampled steps.
 
     A stretch without a sampled step has None. SAM samples every step, so its norms have no gaps.
@@ -28,7 +28,7 @@ def norms_of(cells: list[Cell]) -> dict[str, list[list[float | None]]]:
     return {name: [numbers[name] for numbers in by_seed] for name in (*_NAMES, "rates")}
 
 
-def _stretches(cell: Cell) -> dict[str, list[float | None]]:
+def _stretches(cell: FinishedRun) -> dict[str, list[float | None]]:
     steps = cell.summary["steps"]
     count = min(STRETCHES, steps)
     lines: list[list[dict[str, Any]]] = [[] for _ in range(count)]

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from vsam.lab.comparison.compare import (
-    Cell,
+    FinishedRun,
+    NullProgress,
     Progress,
     Row,
-    Silent,
     compare,
     count_steps,
-    read_cell,
+    read_finished,
     run_path,
     sentence,
     steps_done,
@@ -44,7 +44,7 @@ class PartOutcome:
 
     name: str
     rows: list[Row]
-    cells: list[Cell]
+    cells: list[FinishedRun]
 
     @property
     def published(self) -> dict[str, Published]:
@@ -116,7 +116,7 @@ def run_study(
         only: names of the parts to train; all of them if empty. Rows come from all that are there.
         train: trains recipes and returns the failures; in turns in this process if left out.
     """
-    shown = progress or Silent()
+    shown = progress or NullProgress()
     runs = out / "runs"
     parts = study.plan(scale, seeds, runs)
     wanted, failures = _check([part for part in parts if not only or part.name in only], runs)
@@ -195,7 +195,7 @@ def _cells(part: Part, runs: Path, data_dir: Path | None) -> list[tuple[str, int
 
 def _gather(part: Part, runs: Path) -> PartOutcome | None:
     paths = [run_path(runs, recipe) for recipe in part.recipes]
-    cells = [read_cell(path) for path in paths if _is_finished(path)]
+    cells = [read_finished(path) for path in paths if _is_finished(path)]
     return PartOutcome(part.name, summarise(cells), cells) if cells else None
 
 
@@ -221,13 +221,13 @@ def _named(row: Row, varied: str, values: dict[str, float]) -> str:
     return f"vsam {varied}={values[row.label]:g}" if row.label in values else row.label
 
 
-def _speeds(cells: Sequence[Cell], references: Sequence[Cell]) -> list[float | None]:
+def _speeds(cells: Sequence[FinishedRun], references: Sequence[FinishedRun]) -> list[float | None]:
     """Each run's speed against SAM's of the same seed, where the two took turns."""
     by_seed = {cell.seed: cell for cell in references}
     return [seed_speed(cell, by_seed[cell.seed]) if cell.seed in by_seed else None for cell in cells]
 
 
-def _config(cell: Cell) -> dict[str, Any]:
+def _config(cell: FinishedRun) -> dict[str, Any]:
     return tomllib.loads((cell.path / "config.toml").read_text(encoding="utf-8"))
 
 
