@@ -5,11 +5,11 @@ import re
 import statistics
 
 import pytest
+from vsam.lab.report.lines import shortened
 
 from lab.report.made import make_comparison, make_run
 from lab.report.shared import EVIL, rename
 from vsam.lab.report import write_report
-from vsam.lab.report.lines import shortened
 from vsam.lab.report.page.charts import LONGEST
 
 METHODS = ("sgd", "sam", "vsam")

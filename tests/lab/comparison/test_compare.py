@@ -11,7 +11,11 @@ from PIL import Image
 
 from lab.command import QUICK, assert_refused, vsam
 from lab.helpers import CPU, assert_same_run, lines, open_run, quick_recipe
-from vsam.lab.comparison.compare import FinishedRun, NullProgress, compare, run_path, summarise
+from vsam.lab.comparison.compare import compare
+from vsam.lab.comparison.progress import NullProgress
+from vsam.lab.comparison.rows import summarise
+from vsam.lab.runs.finished import FinishedRun
+from vsam.lab.runs.folder import run_path
 
 KEYS = [
     *("data", "model", "method", "seeds", "steps", "accuracy", "accuracy_std", "best", "best_std"),

@@ -1,12 +1,11 @@
 """Speeds: epochs of one turn are paired, the extremes are left out, and what was not timed together says so."""
 
 import itertools
-import json
 
 import pytest
 
-from vsam.lab.comparison.speed import FinishedRun, read_finished, relative_speed, seed_speed
-from vsam.lab.errors import RunError
+from vsam.lab.comparison.speed import relative_speed, seed_speed
+from vsam.lab.runs.finished import FinishedRun
 
 
 def cell(seconds, seed=0, ais=10.0, call="a", samples=None):
@@ -84,17 +83,3 @@ def test_a_seeds_speed_is_the_tables_where_that_pairs_too():
 @pytest.mark.parametrize("call", ["b", None])
 def test_a_seeds_speed_needs_turns_in_common(call):
     assert seed_speed(cell([2.0] * 30, call=call), cell([1.0] * 30, call=call and "a")) is None
-
-
-def test_only_a_finished_run_is_a_cell(tmp_path):
-    with pytest.raises(RunError, match="no finished run"):
-        read_finished(tmp_path)
-    numbers = ("accuracy", "best", "samples", "ais", "seconds", "steps")
-    summary = {"data": "d", "model": "m", "method": "sam", "seed": 3, **dict.fromkeys(numbers, 1.0)}
-    for accuracy in (None, float("nan"), "5", 10**400):
-        (tmp_path / "summary.json").write_text(json.dumps({**summary, "accuracy": accuracy}))
-        with pytest.raises(RunError, match="no finished run"):
-            read_finished(tmp_path)
-    (tmp_path / "summary.json").write_text(json.dumps(summary))
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n5\n')
-    assert read_finished(tmp_path) == FinishedRun("sam", "sam", 3, tmp_path, summary, [{"step": 1}])

@@ -4,14 +4,14 @@ from pathlib import Path
 
 from vsam.lab.report.find import find_runs
 from vsam.lab.report.groups import Group, group_runs
-from vsam.lab.report.read import ReadRun, read_run
+from vsam.lab.report.read import DrawnRun, read_drawn
 
 # What a name may hold that some reader would take for more than a name.
 EVIL = "</script><script>alert(1)</script> <b>&amp;</b> $x_1$ %{x} \"'|_"
 
 
-def read_groups(folder: Path) -> tuple[list[Group], list[ReadRun]]:
-    return group_runs(read_run(path) for path in find_runs([folder]))
+def read_groups(folder: Path) -> tuple[list[Group], list[DrawnRun]]:
+    return group_runs(read_drawn(path) for path in find_runs([folder]))
 
 
 def rename(run: Path, method: str, recipe: str | None = None) -> None:

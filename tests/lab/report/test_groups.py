@@ -8,6 +8,7 @@ import pytest
 
 from lab.helpers import CPU, quick_recipe
 from lab.report.made import make_comparison, make_run
+from vsam.lab.data.validation import hold_out
 from vsam.lab.paper.numbers import reference
 from vsam.lab.recipes.recipe import load_recipe
 from vsam.lab.report import write_report
@@ -15,15 +16,14 @@ from vsam.lab.report.find import find_runs
 from vsam.lab.report.groups import group_runs, labels_of
 from vsam.lab.report.page.page import make_page
 from vsam.lab.report.page.results import published_numbers
-from vsam.lab.report.read import read_run
+from vsam.lab.report.read import read_drawn
 from vsam.lab.report.scale import describe_scale, scale_line
 from vsam.lab.runs.train import load_data
 from vsam.lab.tune.trial import TrialRuns
-from vsam.lab.tune.validation import hold_out
 
 
 def groups_in(folder):
-    return group_runs(read_run(path) for path in find_runs([folder]))
+    return group_runs(read_drawn(path) for path in find_runs([folder]))
 
 
 def test_a_comparison_is_one_group(tmp_path):

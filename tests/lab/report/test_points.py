@@ -5,8 +5,8 @@ import statistics
 import pytest
 
 from lab.helpers import make_row
-from vsam.lab.comparison.speed import FinishedRun
 from vsam.lab.report.points import speed_deviations
+from vsam.lab.runs.finished import FinishedRun
 
 ROWS = [make_row("sam"), make_row("sgd", ais_ratio_to_sam=2.0)]
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lab.report.made import accuracy_at, make_run, write_lines
-from vsam.lab.report.read import read_run
+from vsam.lab.report.read import read_drawn
 from vsam.lab.runs.folder import read_lines
 
 
@@ -21,7 +21,7 @@ def change_line(run, name, number, **values):
 
 
 def test_a_whole_run_has_no_problems(tmp_path):
-    run = read_run(make_run(tmp_path / "run", "vsam", 3, epochs=4, steps_per_epoch=5))
+    run = read_drawn(make_run(tmp_path / "run", "vsam", 3, epochs=4, steps_per_epoch=5))
     assert (run.state, run.problems) == ("finished", ())
     assert (run.label, run.method, run.seed, run.steps) == ("vsam", "vsam", 3, 20)
     assert run.curves["test_accuracy"].mean.tolist() == [accuracy_at("vsam", 3, epoch) for epoch in range(4)]
@@ -30,16 +30,16 @@ def test_a_whole_run_has_no_problems(tmp_path):
     assert run.curves["psf_share"].mean[0] == pytest.approx(1.5 / 2)
     assert run.curves["rate"].middle.tolist() == list(range(1, 21))
     assert run.sampled.share.tolist() == [float(step % 3 == 1) for step in range(1, 21)]
-    assert run.cell.summary["accuracy"] == accuracy_at("vsam", 3, 3)
+    assert run.finished.summary["accuracy"] == accuracy_at("vsam", 3, 3)
 
 
 def test_a_variant_is_part_of_the_label(tmp_path):
-    run = read_run(make_run(tmp_path / "run", "vsam", changes=("variant=alpha-0.2",)))
+    run = read_drawn(make_run(tmp_path / "run", "vsam", changes=("variant=alpha-0.2",)))
     assert (run.label, run.method) == ("vsam-alpha-0.2", "vsam")
 
 
 def test_a_run_without_samples_has_no_step_curves(tmp_path):
-    run = read_run(make_run(tmp_path / "run", "sgd"))
+    run = read_drawn(make_run(tmp_path / "run", "sgd"))
     assert run.problems == ()
     assert not len(run.sampled.index)
     assert "rate" not in run.curves
@@ -49,7 +49,7 @@ def test_an_unfinished_run_says_how_far_it_is(tmp_path):
     path = make_run(tmp_path / "run", "vsam", epochs=4, steps_per_epoch=5, finished=False)
     write_lines(path / "metrics.jsonl", read_lines(path / "metrics.jsonl")[:2])
     write_lines(path / "steps.jsonl", read_lines(path / "steps.jsonl")[:4])
-    run = read_run(path)
+    run = read_drawn(path)
     assert (run.state, run.steps) == ("unfinished", 20)
     assert "2 of 4 epochs" in run.problems[0]
     assert run.curves["rate"].middle.max() == 10
@@ -59,7 +59,7 @@ def test_a_run_of_no_epoch_is_unfinished(tmp_path):
     path = make_run(tmp_path / "run", finished=False)
     (path / "metrics.jsonl").unlink()
     (path / "steps.jsonl").unlink()
-    run = read_run(path)
+    run = read_drawn(path)
     assert (run.state, run.steps, run.curves) == ("unfinished", 0, {})
     assert "0 of 3 epochs" in " ".join(run.problems)
 
@@ -72,7 +72,10 @@ BROKEN = {
         (run / "config.toml").unlink(),
         (run / "config.toml").mkdir(),
     ),
-    "needs a method and a seed": lambda run: (run / "config.toml").write_text("a = 1"),
+    "it lacks name, data, model": lambda run: (run / "config.toml").write_text("a = 1"),
+    "needs a method and a seed": lambda run: (run / "config.toml").write_text(
+        "method = 5\n" + (run / "config.toml").read_text().replace("method =", "variant =")
+    ),
     "summary.json is not valid JSON": lambda run: (run / "summary.json").write_text('{"accuracy": 5'),
     "summary.json must hold an object": lambda run: (run / "summary.json").write_text("[1]"),
     "accuracy must be a finite number, got nan": lambda run: change_summary(run, accuracy=float("nan")),
@@ -94,13 +97,13 @@ BROKEN = {
 def test_a_broken_run_says_why(tmp_path, reason):
     path = make_run(tmp_path / "run")
     BROKEN[reason](path)
-    run = read_run(path)
+    run = read_drawn(path)
     assert run.state == "broken"
     assert reason in run.problems[-1]
 
 
 def test_an_empty_folder_says_so(tmp_path):
-    assert read_run(tmp_path).problems == ("The folder is empty.",)
+    assert read_drawn(tmp_path).problems == ("The folder is empty.",)
 
 
 FLAWED = {
@@ -136,7 +139,7 @@ FLAWED = {
 def test_a_finished_run_counts_although_something_is_missing(tmp_path, reason):
     path = make_run(tmp_path / "run")
     FLAWED[reason](path)
-    run = read_run(path)
+    run = read_drawn(path)
     assert run.state == "finished"
     assert reason in " ".join(run.problems)
 
@@ -144,4 +147,4 @@ def test_a_finished_run_counts_although_something_is_missing(tmp_path, reason):
 def test_a_turn_that_is_no_text_is_forgotten(tmp_path):
     path = make_run(tmp_path / "run")
     change_line(path, "metrics.jsonl", 1, turn=[1])
-    assert [line["turn"] for line in read_run(path).epochs] == ["call-0", None, "call-2"]
+    assert [line["turn"] for line in read_drawn(path).epochs] == ["call-0", None, "call-2"]

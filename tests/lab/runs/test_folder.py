@@ -1,18 +1,15 @@
 """A run's folder: one process at a time, one recipe, and never harmed."""
 
 import itertools
-import json
 import time
 import tomllib
 from contextlib import closing
 
-import pytest
 import tomli_w
 import torch
 
 from lab.command import QUICK, Command, assert_refused, vsam
 from lab.helpers import assert_same_run, lines, open_run, quick_recipe
-from vsam.lab.runs.folder import read_summary
 
 LONG = ("train", *QUICK, "--set", "epochs=1000", "--out", "run")
 
@@ -113,45 +110,19 @@ def test_a_file_in_the_way_is_named(tmp_path):
 def test_a_broken_config_is_named_and_kept(run):
     (run / "config.toml").write_text("epochs = ")
     command = vsam("train", *QUICK, "--out", str(run), folder=run.parent)
-    assert_refused(command, 2, f"{run / 'config.toml'} cannot be read")
+    assert_refused(command, 2, "config.toml is not valid TOML")
     assert (run / "config.toml").read_text() == "epochs = "
 
 
 def test_a_run_without_its_config_is_refused(run):
     (run / "config.toml").unlink()
-    assert_refused(vsam("train", *QUICK, "--out", str(run), folder=run.parent), 2, "without its config.toml")
+    assert_refused(vsam("train", *QUICK, "--out", str(run), folder=run.parent), 2, "config.toml is missing")
 
 
 def test_an_empty_config_is_damage_and_no_other_settings(run):
     (run / "config.toml").write_text("")
     command = vsam("train", *QUICK, "--out", str(run), folder=run.parent)
     assert_refused(command, 2, "config.toml is cut off: it lacks name, data, model", f"Delete {run} to train it again")
-
-
-SUMMARY = {"data": "d", "model": "m", "method": "sam", "seed": 0, "steps": 8, "samples": 8, "accuracy": 0, "best": 100}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"steps": 0},
-        {"samples": -1},
-        {"samples": 9},
-        {"accuracy": -1},
-        {"accuracy": 101},
-        {"best": 101},
-        {"seconds": -1},
-        {"ais": 0},
-        {"ais": float("inf")},
-        {"method": None},
-    ],
-)
-def test_a_summary_that_no_run_can_have_is_none(tmp_path, change):
-    summary = {**SUMMARY, "seconds": 0, "ais": 0.5}
-    (tmp_path / "summary.json").write_text(json.dumps(summary))
-    assert read_summary(tmp_path) == summary
-    (tmp_path / "summary.json").write_text(json.dumps({**summary, **change}))
-    assert read_summary(tmp_path) is None
 
 
 def test_paths_with_spaces_umlauts_and_links_work_from_anywhere(run, tmp_path):

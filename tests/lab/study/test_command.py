@@ -66,7 +66,7 @@ def test_a_damaged_run_is_listed_at_the_end(studied, tmp_path):
     (damaged / "config.toml").write_text("epochs = ")
     shutil.rmtree(missing)
     command = vsam("study", "gamma", "--scale", "tiny", "--out", "out", folder=tmp_path)
-    assert_refused(command, 1, "These runs are not finished:\n  fashion-mini-tiny: sam, seed 0: ", "cannot be read")
+    assert_refused(command, 1, "These runs are not finished:\n  fashion-mini-tiny: sam, seed 0: ", "is not valid TOML")
     assert (missing / "summary.json").exists()
     rows = json.loads((tmp_path / "out/gamma.json").read_text())["rows"]
     assert [row["gamma"] for row in rows] == [0.6, 0.7, 0.8, 0.9]

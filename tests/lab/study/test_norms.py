@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from vsam.lab.comparison.speed import FinishedRun
 from vsam.lab.errors import UserError
+from vsam.lab.runs.finished import FinishedRun
 from vsam.lab.study.norms import STRETCHES, norms_of
 
 

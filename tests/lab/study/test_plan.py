@@ -4,10 +4,11 @@ import itertools
 
 import pytest
 
-from vsam.lab.comparison.compare import run_path
 from vsam.lab.methods import METHODS
 from vsam.lab.recipes.recipe import load_recipe
-from vsam.lab.study.plan import SCALES, STUDIES
+from vsam.lab.runs.folder import run_path
+from vsam.lab.study.plan import STUDIES
+from vsam.lab.study.study import SCALES
 
 
 def recipes(study, scale, folder, seeds=3):

@@ -4,8 +4,11 @@ import pytest
 import torch
 
 from lab.helpers import CPU, assert_same_run, quick_recipe
-from vsam.lab.comparison.compare import NullProgress, compare, run_path
+from vsam.lab.comparison.compare import compare
+from vsam.lab.comparison.progress import NullProgress
 from vsam.lab.errors import UserError
+from vsam.lab.runs.folder import run_path
+from vsam.lab.runs.store import RunStore
 from vsam.lab.study.ray_tasks import ray_trainer
 
 pytest.importorskip("ray", reason="Ray is not installed")
@@ -27,30 +30,30 @@ def train():
 def test_the_same_runs_as_in_one_process(train, tmp_path):
     recipes = [quick_recipe(*SMALL, f"method={method}") for method in ("sgd", "vsam")]
     compare(recipes, tmp_path / "here", None, CPU)
-    assert train(recipes, tmp_path / "there", None, CPU, NullProgress()) == []
+    assert train(recipes, RunStore(tmp_path / "there"), None, CPU, NullProgress()) == []
     for recipe in recipes:
         assert_same_run(run_path(tmp_path / "there", recipe), run_path(tmp_path / "here", recipe))
 
 
 def test_a_task_that_fails_is_named_and_finished_ones_are_kept(train, tmp_path):
     good, bad = quick_recipe(*SMALL, "method=sgd"), quick_recipe(*SMALL, "method=sam", "lr=1e30")
-    assert train([good], tmp_path, None, CPU, NullProgress()) == []
+    assert train([good], RunStore(tmp_path), None, CPU, NullProgress()) == []
     before = (run_path(tmp_path, good) / "summary.json").stat().st_mtime_ns
-    (failure,) = train([good, bad], tmp_path, None, CPU, NullProgress())
+    (failure,) = train([good, bad], RunStore(tmp_path), None, CPU, NullProgress())
     assert failure.startswith("sam, seed 0: The loss is nan")
     assert (run_path(tmp_path, good) / "summary.json").stat().st_mtime_ns == before
 
 
 def test_other_settings_are_refused_before_anything_is_trained(train, tmp_path):
     recipe = quick_recipe(*SMALL, "method=sgd")
-    assert train([recipe], tmp_path, None, CPU, NullProgress()) == []
+    assert train([recipe], RunStore(tmp_path), None, CPU, NullProgress()) == []
     with pytest.raises(UserError, match="other settings"):
-        train([recipe.model_copy(update={"lr": 0.5})], tmp_path, None, CPU, NullProgress())
+        train([recipe.model_copy(update={"lr": 0.5})], RunStore(tmp_path), None, CPU, NullProgress())
 
 
 def test_workers_compute_with_as_many_threads_as_this_process(train, tmp_path):
     recipe = quick_recipe(*SMALL, "method=sgd")
-    assert train([recipe], tmp_path, None, CPU, NullProgress()) == []
+    assert train([recipe], RunStore(tmp_path), None, CPU, NullProgress()) == []
     summary = (run_path(tmp_path, recipe) / "summary.json").read_text()
     assert f'"threads": {torch.get_num_threads()}' in summary
 

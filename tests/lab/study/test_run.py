@@ -8,17 +8,18 @@ import pytest
 import torch
 
 from lab.helpers import CPU, quick_recipe
-from vsam.lab.comparison.compare import run_path
 from vsam.lab.errors import UserError
+from vsam.lab.runs.folder import run_path
 from vsam.lab.runs.train import Run
-from vsam.lab.study.plan import Part, Study
+from vsam.lab.study.norms import norms_of
 from vsam.lab.study.run import run_study
+from vsam.lab.study.study import Part, Study
 
 SMALL = ("data.train=32", "epochs=1")
 
 
-def study(parts, varied=None, name="own"):
-    return Study(name, "ours", varied, lambda scale, seeds, runs: parts)
+def study(parts, varied=None, **options):
+    return Study("own", "ours", lambda scale, seeds, runs: parts, varied, **options)
 
 
 def part(name, *changes):
@@ -100,7 +101,7 @@ def test_a_damaged_cell_is_listed_and_stops_nothing(tmp_path):
     assert [failure.partition(": ")[0] for failure in outcome.failures] == ["one", "three"]
     for failure in outcome.failures:
         assert "sgd, seed 0: " in failure
-        assert "config.toml cannot be read" in failure
+        assert "config.toml is not valid TOML" in failure
     only_two = run(study(parts), tmp_path, only=["two"])
     assert only_two.failures == []
     assert [row["recipe"] for row in only_two.to_dict()["rows"]] == ["one", "two"]
@@ -128,13 +129,13 @@ def test_nothing_starts_from_a_run_that_is_not_finished(tmp_path):
     outcome = run(study([begin, Part("then", tuple(seeds))]), tmp_path)
     assert outcome.failures[1] == f"then: vsam, seed 0: not run, because {sources[0]} has not been trained to its end."
     assert len(outcome.failures) == 2
-    assert [cell.seed for cell in outcome.parts[1].cells] == [1]
+    assert [cell.seed for cell in outcome.parts[1].runs] == [1]
 
 
 SPOILT = {
     "has no checkpoint.pt": lambda source: (source / "checkpoint.pt").unlink(),
     "checkpoint.pt is damaged": lambda source: (source / "checkpoint.pt").write_bytes(b"broken"),
-    "config.toml cannot be read": lambda source: (source / "config.toml").write_text("epochs = "),
+    "config.toml is not valid TOML": lambda source: (source / "config.toml").write_text("epochs = "),
 }
 
 
@@ -150,7 +151,7 @@ def test_nothing_starts_from_a_checkpoint_that_cannot_be_read(tmp_path, words):
     assert failure.startswith(f"then: vsam, seed 0: not run, because {sources[0]}")
     assert words in failure
     assert f"Delete {sources[0]} " in failure
-    assert [cell.seed for cell in outcome.parts[1].cells] == [1]
+    assert [cell.seed for cell in outcome.parts[1].runs] == [1]
 
 
 def change_summary(path, **changes):
@@ -193,8 +194,8 @@ def test_only_some_parts_are_trained_but_all_that_are_there_are_told(tmp_path):
     assert not run_path(tmp_path / "runs", parts[2].recipes[0]).exists()
 
 
-def test_norms_are_in_the_rows_of_the_study_of_norms(tmp_path):
-    (row,) = run(study([part("one", ("method=sam",))], name="norms"), tmp_path).to_dict()["rows"]
+def test_the_columns_of_a_study_are_in_its_rows(tmp_path):
+    (row,) = run(study([part("one", ("method=sam",))], columns=norms_of), tmp_path).to_dict()["rows"]
     assert len(row["psf_norms"][0]) == 2
     assert all(norm > 0 for norm in row["psf_norms"][0])
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from lab.helpers import CPU
 from vsam.lab.data import Dataset
+from vsam.lab.data.validation import hold_out
 from vsam.lab.runs.train import load_data
 from vsam.lab.tune.plan import Plan, make_plan
 from vsam.lab.tune.search import Search
-from vsam.lab.tune.validation import hold_out
 
 # Two steps an epoch, two epochs; ten held-out images, so that a trial is over in a moment.
 QUICK_CHANGES = ("data.train=50", "data.test=20", "batch=20", "vsam.start=1", "vsam.window=10")

@@ -12,10 +12,10 @@ from optuna.trial import create_trial
 
 from lab.helpers import CPU, lines
 from lab.tune.plans import Watched, open_search, outcome, quick_plan, results, small_data
+from vsam.lab.data.validation import hold_out
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.tune.results import best_first, count_states
 from vsam.lab.tune.search import Search, make_pruner
-from vsam.lab.tune.validation import hold_out
 
 TRIALS = 3
 

@@ -10,14 +10,15 @@ from rich.console import Console
 
 from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, folder, resumable, typed_command
 from vsam.lab.cli.progress import make_progress
-from vsam.lab.comparison.compare import Row, run_path, summarise
 from vsam.lab.comparison.compare import compare as run_comparison
+from vsam.lab.comparison.rows import Row, summarise
 from vsam.lab.comparison.tables import SPEEDS, WRITERS, to_record, to_terminal
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.methods import METHODS, find_method
 from vsam.lab.recipes.recipe import load_recipe
 from vsam.lab.runs.environment import choose_device
+from vsam.lab.runs.folder import run_path
 
 __all__ = ["compare"]
 
@@ -65,10 +66,10 @@ def compare(
             if file.is_dir():
                 raise UserError(f"{file} is a folder: give the name of a file.")
     with resumable(), make_progress() as progress:
-        cells, failures = run_comparison(recipes, target, data_dir, chosen, progress)
-    rows = summarise(cells)
+        runs, failures = run_comparison(recipes, target, data_dir, chosen, progress)
+    rows = summarise(runs)
     if rows:
-        write_atomically(place / "comparison.json", to_record(typed_command(), rows, cells))
+        write_atomically(place / "comparison.json", to_record(typed_command(), rows, runs))
         _write(rows, files, place / "accuracy-cost.png")
         if not to_output:
             console = Console(width=None if sys.stdout.isatty() else 120)

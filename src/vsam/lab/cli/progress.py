@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from vsam.lab.comparison.compare import Progress as Shown
+from vsam.lab.comparison.progress import Progress as Shown
 
 __all__ = ["Bars", "Lines", "make_bars", "make_progress"]
 

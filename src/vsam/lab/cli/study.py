@@ -12,19 +12,19 @@ from rich.console import Console
 
 from vsam.lab.cli.options import DataDir, Device, Out, folder, resumable, typed_command
 from vsam.lab.cli.progress import make_progress
-from vsam.lab.comparison.tables import SPEEDS, to_terminal
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.runs.environment import choose_device
-from vsam.lab.study.plan import SCALES, SEEDS, STUDIES, Scale
-from vsam.lab.study.run import Outcome, Train, run_study
-from vsam.lab.study.write import NAMES, check_scale, read_studies, seeds_before, write_convergence, write_study
+from vsam.lab.study.plan import STUDIES
+from vsam.lab.study.run import Train, run_study
+from vsam.lab.study.study import SCALES, SEEDS, Outcome, Scale, Study
+from vsam.lab.study.write import check_scale, read_studies, seeds_before, write_study
 
 __all__ = ["fill_ray", "study"]
 
 
 def study(
-    name: Annotated[str | None, typer.Argument(metavar="|".join(NAMES), help="Which study.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="|".join(STUDIES), help="Which study.")] = None,
     scale: Annotated[str, typer.Option("--scale", help="tiny (seconds), small (two cores), paper (a GPU).")] = "small",
     out: Out = None,
     seeds: Annotated[
@@ -46,25 +46,23 @@ def study(
     if scale not in SCALES:
         raise UserError(f"--scale must be one of {', '.join(SCALES)}, got {scale!r}.")
     if name is None and not compare_paper:
-        raise UserError(f"Name a study ({', '.join(NAMES)}), or give --compare-paper.")
-    if name is not None and name not in NAMES:
-        raise UserError(f"There is no study {name!r}. Known: {', '.join(NAMES)}.")
+        raise UserError(f"Name a study ({', '.join(STUDIES)}), or give --compare-paper.")
+    if name is not None and name not in STUDIES:
+        raise UserError(f"There is no study {name!r}. Known: {', '.join(STUDIES)}.")
     if seeds is not None and seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}.")
     chosen: Scale = next(known for known in SCALES if known == scale)
     target = folder(out) or Path("studies") / chosen
     failures: list[str] = []
-    options = {"--seeds": seeds, "--only": only, "--ray": ray, "--data-dir": data_dir, "--device": device}
     if name is not None:
         make_folder(target)
         check_scale(target, name, chosen)
-        if name == "convergence":
-            if given := [option for option, value in options.items() if value]:
-                raise UserError(f"{given[0]} does nothing for convergence, which trains no network. Leave it out.")
-            _convergence(chosen, target)
-        else:
-            count = seeds or max(SEEDS[chosen], seeds_before(target, name))
-            failures = _run(name, chosen, count, target, data_dir, device, only or [], ray)
+        options = {"--seeds": seeds, "--only": only, "--ray": ray, "--data-dir": data_dir, "--device": device}
+        given = [option for option, value in options.items() if value]
+        if STUDIES[name].measure and given:
+            raise UserError(f"{given[0]} does nothing for {name}, which trains no network. Leave it out.")
+        count = seeds or max(SEEDS[chosen], seeds_before(target, name))
+        failures = _run(STUDIES[name], chosen, count, target, data_dir, device, only or [], ray)
     if compare_paper:
         _compare(target)
     if failures:
@@ -72,7 +70,7 @@ def study(
 
 
 def _run(
-    name: str,
+    study: Study,
     scale: Scale,
     seeds: int,
     out: Path,
@@ -81,13 +79,18 @@ def _run(
     only: list[str],
     ray: str | None,
 ) -> list[str]:
-    chosen, plan = choose_device(device), STUDIES[name]
-    parts = [part.name for part in plan.plan(scale, seeds, out / "runs")]
-    if unknown := [part for part in only if part not in parts]:
-        raise UserError(f"{name} has no part {unknown[0]!r} at scale {scale}. Parts: {', '.join(parts)}.")
-    with resumable(), _trainer(ray) as train, make_progress() as progress:
-        outcome = run_study(plan, scale, seeds, out, data_dir, chosen, progress, only=only, train=train)
-    if outcome.parts:
+    outcome: Outcome
+    if study.measure:
+        with resumable(), make_progress() as progress:
+            outcome = study.measure(scale, out, progress)
+    else:
+        chosen = choose_device(device)
+        parts = [part.name for part in study.plan(scale, seeds, out / "runs")]
+        if unknown := [part for part in only if part not in parts]:
+            raise UserError(f"{study.name} has no part {unknown[0]!r} at scale {scale}. Parts: {', '.join(parts)}.")
+        with resumable(), _trainer(ray) as train, make_progress() as progress:
+            outcome = run_study(study, scale, seeds, out, data_dir, chosen, progress, only=only, train=train)
+    if outcome.to_dict()["rows"]:
         _show(outcome, out, write_study(outcome, out, typed_command()))
     return outcome.failures
 
@@ -105,30 +108,11 @@ def _trainer(ray: str | None) -> Iterator[Train | None]:
 
 def _show(outcome: Outcome, out: Path, paths: Sequence[Path]) -> None:
     console = Console(width=None if sys.stdout.isatty() else 120)
-    for part in outcome.parts:
-        typer.echo(f"{part.name}, scale {outcome.scale}")
-        console.print(to_terminal(outcome.table(part)))
-    console.print(SPEEDS, highlight=False)
+    for one in outcome.renderables():
+        console.print(one, highlight=False, markup=False)
     for path in paths:
         typer.echo(path)
     typer.echo(f"See it all: {shlex.join(['vsam', 'report', str(out), '-o', str(out / 'report.html')])}")
-
-
-def _convergence(scale: Scale, out: Path) -> None:
-    from vsam.lab.study.convergence.average import reading, run_convergence
-
-    with resumable(), make_progress() as progress:
-        begun: list[int] = []
-
-        def show(cell: str, done: int, total: int) -> None:
-            if not begun:
-                begun.append(done)
-                progress.begin([("convergence", 0, done, total)])
-            progress.advance("convergence", 0, done)
-
-        content = run_convergence(scale, out, show)
-    for line in [*reading(content["rows"]), *map(str, write_convergence(content, out, typed_command()))]:
-        typer.echo(line)
 
 
 def _compare(out: Path) -> None:
@@ -150,6 +134,6 @@ def fill_ray(arguments: Sequence[str]) -> list[str]:
     for i, argument in enumerate(arguments):
         filled.append(argument)
         following = arguments[i + 1] if i + 1 < len(arguments) else "-"
-        if argument == "--ray" and (following.startswith("-") or following in NAMES):
+        if argument == "--ray" and (following.startswith("-") or following in STUDIES):
             filled.append("local")
     return filled

@@ -7,10 +7,10 @@ import typer
 
 from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, folder, resumable
 from vsam.lab.cli.progress import make_progress
-from vsam.lab.comparison.compare import run_path
 from vsam.lab.errors import UserError
 from vsam.lab.recipes.recipe import load_recipe
 from vsam.lab.runs.environment import choose_device
+from vsam.lab.runs.folder import run_path
 from vsam.lab.runs.train import Run, load_data
 
 __all__ = ["train"]
@@ -50,7 +50,7 @@ def train(
 
 
 def _result(run: Run) -> str:
-    summary = run.folder.summary()
+    summary = run.folder.summary
     assert summary is not None
     skips = f", {summary['skipped']:,} skipped as not finite" if summary["skipped"] else ""
     return (

@@ -54,10 +54,10 @@ def tune(
     if storage == "":
         raise UserError("--storage must not be empty. Leave it out to keep the search in its folder.")
     _quieten_optuna()
+    from vsam.lab.data.validation import hold_out
     from vsam.lab.tune.plan import make_plan
     from vsam.lab.tune.progress import make_watcher
     from vsam.lab.tune.search import Search
-    from vsam.lab.tune.validation import hold_out
 
     plan = make_plan(recipe, method=method, search=search, seeds=seeds, tiny=tiny, changes=changes or ())
     chosen = choose_device(device)

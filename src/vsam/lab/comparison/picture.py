@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from vsam.lab.comparison.compare import Row
+from vsam.lab.comparison.rows import Row
 
 __all__ = ["accuracy_against_cost"]
 

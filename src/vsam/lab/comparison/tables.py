@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from rich.table import Table
 
-from vsam.lab.comparison.compare import FinishedRun, Row
+from vsam.lab.comparison.rows import Row
+from vsam.lab.runs.finished import FinishedRun
 
 __all__ = [
     "SPEEDS",
@@ -47,14 +48,14 @@ def to_json(rows: Sequence[Row]) -> str:
     return json.dumps([row.to_dict() for row in rows], indent=2) + "\n"
 
 
-def to_record(command: str, rows: Sequence[Row], cells: Sequence[FinishedRun]) -> str:
+def to_record(command: str, rows: Sequence[Row], runs: Sequence[FinishedRun]) -> str:
     """Everything that a result must state: the command, the table, and what each run says of itself."""
     record = {
         "command": command,
         "rows": [row.to_dict() for row in rows],
         "speed_to_sgd_quartiles": {row.label: row.quartiles for row in rows},
-        "training_seconds": sum(cell.summary["seconds"] for cell in cells),
-        "runs": [cell.summary for cell in cells],
+        "training_seconds": sum(run.summary["seconds"] for run in runs),
+        "runs": [run.summary for run in runs],
     }
     return json.dumps(record, indent=2) + "\n"
 

@@ -5,9 +5,11 @@ from vsam.lab.data.batches import Batch, Batches
 from vsam.lab.data.catalog import DEFAULT, Description, describe, load, names
 from vsam.lab.data.dataset import Dataset
 from vsam.lab.data.errors import DataError
+from vsam.lab.data.validation import HELD_OUT, hold_out
 
 __all__ = [
     "DEFAULT",
+    "HELD_OUT",
     "Augment",
     "Batch",
     "Batches",
@@ -15,6 +17,7 @@ __all__ = [
     "Dataset",
     "Description",
     "describe",
+    "hold_out",
     "load",
     "names",
 ]

@@ -22,6 +22,8 @@ class Dataset:
         train_labels, test_labels: `int64`, shape (N,), each from 0 to `num_classes` − 1.
         class_names: one name a class, in the order of the labels.
         mean, std: one number a channel, of the training pixels scaled to [0, 1].
+        split: what the test images are: `test`, or `validation` where they are held-out training images.
+        num_available: training images of the whole data set, where these are a part of them.
 
     Cost: one byte a pixel value (CIFAR: 184 MB); `subset` and `noisy` share what they do not change.
 
@@ -39,6 +41,8 @@ class Dataset:
     class_names: tuple[str, ...]
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    split: str = "test"
+    num_available: int | None = None
 
     def __post_init__(self) -> None:
         _check_split(self, "train", self.train_images, self.train_labels)
@@ -72,7 +76,9 @@ class Dataset:
         chosen = self
         if train is not None:
             keep = _balanced(self, "train", self.train_labels, train, seed)
-            chosen = replace(chosen, train_images=self.train_images[keep], train_labels=self.train_labels[keep])
+            available = self.num_available or len(self.train_labels)
+            train_images, train_labels = self.train_images[keep], self.train_labels[keep]
+            chosen = replace(chosen, train_images=train_images, train_labels=train_labels, num_available=available)
         if test is not None:
             keep = _balanced(self, "test", self.test_labels, test, seed)
             chosen = replace(chosen, test_images=self.test_images[keep], test_labels=self.test_labels[keep])

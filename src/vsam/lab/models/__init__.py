@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple, TypedDict
 
 import torch
@@ -17,7 +17,7 @@ from vsam.lab.models.resnet import ResNet18
 from vsam.lab.models.resnet_cifar import ResNetCIFAR
 from vsam.lab.models.wide_resnet import WideResNet
 
-__all__ = ["ModelRow", "build", "canonical", "describe", "names"]
+__all__ = ["ModelRow", "build", "canonical", "count_parameters", "describe", "names"]
 
 _STRUCTURES = {
     "resnet18": "3×3 stem, 64-128-256-512 × 2 basic blocks, 1×1 convolution + BatchNorm shortcut",
@@ -82,17 +82,19 @@ def describe() -> list[ModelRow]:
     return [
         ModelRow(
             name=name,
-            parameters_10=_count_parameters(name, 10),
-            parameters_100=_count_parameters(name, 100),
+            parameters_10=count_parameters(name, 10),
+            parameters_100=count_parameters(name, 100),
             structure=structure,
         )
         for name, structure in _STRUCTURES.items()
     ]
 
 
-def _count_parameters(name: str, num_classes: int) -> int:
+@cache
+def count_parameters(name: str, num_classes: int = 10, in_channels: int = 3) -> int:
+    """The parameters that a model trains; nothing is allocated."""
     with torch.device("meta"):
-        model = build(name, num_classes)
+        model = build(name, num_classes, in_channels)
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 

@@ -23,7 +23,6 @@ __all__ = [
 
 Pair = tuple[str, str]
 
-_STEPS = 78_200
 _SETTING = "two networks, setting not given"
 _STUDIED = ("wrn28-10", "cifar100")
 
@@ -64,12 +63,14 @@ def samples_saved(pair: Pair | None) -> str:
     """How many fewer second gradients vSAM takes than AE-SAM in Table 1."""
     tables = [numbers.table1(*pair) for pair in _pairs(pair)]
     counts = [(_row(table, "ae-sam").samples, table["vsam"].samples) for table in tables]
-    return _span([100 * (theirs - ours) / _STEPS for theirs, ours in counts if theirs and ours], "points of the steps")
+    return _span(
+        [100 * (theirs - ours) / numbers.STEPS for theirs, ours in counts if theirs and ours], "points of the steps"
+    )
 
 
 def rise_with_alpha(pair: Pair | None) -> str:
     """The slope of the sampled share of steps over log₂ α in the study of α."""
-    shares = {value: 100 * row.samples / _STEPS for value, row in numbers.alpha().items() if row.samples}
+    shares = {value: 100 * row.samples / numbers.STEPS for value, row in numbers.alpha().items() if row.samples}
     return _over_alpha(shares, "points of the steps per doubling of α", digits=0)
 
 

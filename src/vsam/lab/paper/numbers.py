@@ -13,9 +13,12 @@ from vsam.lab.recipes.recipe import Recipe, load_recipe
 
 __all__ = [
     "ALPHA_STUDY_GAMMA",
+    "FEWEST_PARAMETERS",
     "GAMMA_STUDY_ALPHA",
+    "MOST_MILLIONS",
+    "NUM_IMAGES",
     "PAIRS",
-    "TRIAL",
+    "STEPS",
     "Published",
     "ablation",
     "alpha",
@@ -34,10 +37,11 @@ PAIRS = tuple((model, data) for model in ("resnet18", "wrn28-10", "pyramidnet110
 ALPHA_STUDY_GAMMA = 0.8
 GAMMA_STUDY_ALPHA = 0.13
 
-TRIAL = "-tune"
-"""How the names of the recipes of a search's trials end."""
+STEPS = 78_200
+NUM_IMAGES = {"train": 50_000, "test": 10_000}
+FEWEST_PARAMETERS, MOST_MILLIONS = 11_173_962, 36
+"""Of Table 1: steps of every run, images, parameters of its smallest network and millions of its largest."""
 
-_NUM_IMAGES = {"train": 50_000, "test": 10_000}
 # What tells runs of one experiment apart, or changes speed and records but no result.
 _FREE = {"name", "method", "variant", "seed", "channels_last", "compile", "norms", "checkpoint_seconds"}
 _METHOD_TABLES = {
@@ -131,7 +135,7 @@ def reference(recipe: Recipe, label: str) -> Published | None:
     found = _LABEL.fullmatch(label)
     varied = dict(_SETTING.findall(found["varied"])) if found else {}
     is_true = all(text == f"{getattr(recipe.vsam, name):g}" for name, text in varied.items())
-    if found is None or found["method"] != recipe.method or not is_true or recipe.name.endswith(TRIAL):
+    if found is None or found["method"] != recipe.method or not is_true or recipe.role == "trial":
         return None
     if varied:
         return _varied(recipe)
@@ -174,7 +178,7 @@ def _what_decides(recipe: Recipe, method: str) -> dict[str, Any]:
     own = _METHOD_TABLES.get(method)
     for name in _FREE | {table for table in _METHOD_TABLES.values() if table != own}:
         settings.pop(name, None)
-    for split, count in _NUM_IMAGES.items():
+    for split, count in NUM_IMAGES.items():
         if settings["data"][split] == count:
             settings["data"][split] = None
     if method in _WITHOUT_RHO:

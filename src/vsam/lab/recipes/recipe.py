@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-import torch
 from pydantic import Field, ValidationError, field_validator
 
 from vsam.lab import models
@@ -60,6 +59,7 @@ class Recipe(Section):
         label_smoothing: ε, what is taken from the target and shared among the other classes.
         norms: record gradient and PSF norms of the sampled steps, for the price of one norm.
         checkpoint_seconds: how often a run is saved within an epoch; it always is at the end of one.
+        role: what the run is for: itself, the trial of a search, or the source of quantized runs; it decides nothing.
     """
 
     name: PlainName
@@ -82,6 +82,7 @@ class Recipe(Section):
     bf16: bool = False
     norms: bool = True
     checkpoint_seconds: Positive = 120.0
+    role: Literal["run", "trial", "full-precision source"] = "run"
     augment: AugmentSettings = AugmentSettings()
     vsam: VSAMSettings = VSAMSettings()
     looksam: LookSAMSettings = LookSAMSettings()
@@ -171,11 +172,11 @@ def canonical_settings(settings: Any) -> Any:
     """The settings of a run in the form in which those of two runs are compared.
 
     Settings that are newer than the run have their defaults, which leave it as it was. Of the checkpoint that a
-    quantized run starts from counts which run it is of, not where all the runs lie. What is no recipe at all is
-    returned as it is.
+    quantized run starts from counts which run it is of, not where all the runs lie. The role decides nothing. What is
+    no recipe at all is returned as it is.
     """
     try:
-        found = Recipe.model_validate(settings).model_dump(exclude_none=True)
+        found = Recipe.model_validate(settings).model_dump(exclude_none=True, exclude={"role"})
     except ValidationError:
         return settings
     if "quantize" in found:
@@ -251,8 +252,7 @@ def _shorten(text: str) -> str:
 
 
 def _check_size(model: str) -> None:
-    with torch.device("meta"):
-        count = sum(parameter.numel() for parameter in models.build(model).parameters())
+    count = models.count_parameters(model)
     if count > _MOST_PARAMETERS:
         raise ValueError(f"{model} has {count:,} parameters, more than the {_MOST_PARAMETERS:,} that are built here.")
 

@@ -1,39 +1,14 @@
-"""The curves in a run's files: metrics over epochs, and what was measured at sampled steps."""
+"""The curves of a run: metrics over epochs, and what was measured at sampled steps."""
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from vsam.lab.report.downsample import Buckets, backfill, bucket, is_usable
-from vsam.lab.report.lines import read_json_lines
 from vsam.lab.report.metrics import EPOCH_METRICS, STEP_METRICS, Metric
-from vsam.lab.runs.folder import number
+from vsam.lab.runs.lines import Lines, number
 
-__all__ = ["Lines", "epoch_curves", "read_epochs", "read_samples", "step_curves"]
-
-Lines = list[dict[str, Any]]
-
-
-def read_epochs(path: Path, problems: list[str]) -> Lines:
-    """The lines of `metrics.jsonl` that can be used; what is wrong is added to the problems."""
-    lines, reason = read_json_lines(path / "metrics.jsonl", {"epoch": 0, "step": 1, "samples": 0, "seconds": 1e-9})
-    problems += [reason] if reason else []
-    return [line if isinstance(line.get("turn"), str) else line | {"turn": None} for line in lines]
-
-
-def read_samples(path: Path, expected: int, problems: list[str]) -> Lines:
-    """The lines of `steps.jsonl` that can be used, of which `expected` should be there; likewise."""
-    if not (path / "steps.jsonl").exists():
-        if expected:
-            problems.append("steps.jsonl is missing: no norms and no sampling of this run.")
-        return []
-    lines, reason = read_json_lines(path / "steps.jsonl", {"step": 1})
-    if reason:
-        problems.append(reason)
-    elif len(lines) < expected:
-        problems.append(f"steps.jsonl has {len(lines):,} of {expected:,} sampled steps.")
-    return [line | {"psf_share": _share(line)} for line in lines]
+__all__ = ["epoch_curves", "step_curves"]
 
 
 def epoch_curves(lines: Lines, epochs: int, problems: list[str]) -> dict[str, Buckets]:
@@ -46,6 +21,7 @@ def epoch_curves(lines: Lines, epochs: int, problems: list[str]) -> dict[str, Bu
 def step_curves(lines: Lines, steps: int, done: int, problems: list[str]) -> dict[str, Buckets]:
     """Likewise over the steps, of which the first `done` have been made."""
     positions = [line["step"] for line in lines]
+    lines = [line | {"psf_share": _share(line)} for line in lines]
     curves = {}
     for metric in STEP_METRICS:
         values = _column(lines, metric, "steps.jsonl", problems)

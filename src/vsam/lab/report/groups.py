@@ -5,18 +5,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vsam.lab.comparison.compare import FinishedRun, Row, summarise
+from vsam.lab.comparison.rows import Row, summarise
 from vsam.lab.errors import UserError
 from vsam.lab.methods import METHODS, find_method
 from vsam.lab.report.downsample import Buckets, merge
-from vsam.lab.report.lines import one_line
 from vsam.lab.report.metrics import EPOCH_METRICS, VALIDATION_METRICS, Metric
-from vsam.lab.report.read import ReadRun
+from vsam.lab.report.read import DrawnRun
+from vsam.lab.report.text import one_line
+from vsam.lab.runs.facts import Facts
+from vsam.lab.runs.finished import FinishedRun
+from vsam.lab.runs.folder import flat
 
 __all__ = ["Group", "group_runs", "labels_of"]
 
 _OF_METHODS = {"rho", *(key.partition(".")[0] for method in METHODS for key in method.settings)}
-_OF_A_RUN = {"seed", "method", "variant", "checkpoint_seconds", "quantize.checkpoint"}
+_OF_A_RUN = {"seed", "method", "variant", "checkpoint_seconds", "role", "quantize.checkpoint"}
 _ORDER = {method.name: place for place, method in enumerate(METHODS)}
 
 
@@ -39,7 +42,7 @@ class Group:
     recipe: str
     difference: str
     slug: str
-    runs: tuple[ReadRun, ...]
+    runs: tuple[DrawnRun, ...]
     rows: tuple[Row, ...]
 
     @property
@@ -64,6 +67,11 @@ class Group:
         return VALIDATION_METRICS if self.is_validation else EPOCH_METRICS
 
     @property
+    def facts(self) -> Facts:
+        """The size of a finished run, or as far as it is known of another."""
+        return next(iter(self.finished), self.runs[0]).facts
+
+    @property
     def steps(self) -> int:
         """Of a whole run, 0 if unknown."""
         return max(run.steps for run in self.runs)
@@ -74,14 +82,14 @@ class Group:
         return list(dict.fromkeys(run.label for run in self.runs))
 
     @property
-    def finished(self) -> list[ReadRun]:
+    def finished(self) -> list[DrawnRun]:
         """The runs that are in the table."""
         return [run for run in self.runs if run.state == "finished"]
 
     @property
     def cells(self) -> list[FinishedRun]:
         """The finished ones as the table takes them."""
-        return [run.cell for run in self.finished]
+        return [run.finished for run in self.finished]
 
     def has(self, key: str) -> bool:
         """Whether any run has a metric."""
@@ -92,7 +100,7 @@ class Group:
         parts = [run.curves[key] for run in self.finished if run.label == label and key in run.curves]
         return merge(parts) if parts else None
 
-    def loose_curves(self, key: str) -> list[tuple[ReadRun, Buckets]]:
+    def loose_curves(self, key: str) -> list[tuple[DrawnRun, Buckets]]:
         """A metric of each unfinished run that has it."""
         return [(run, run.curves[key]) for run in self.runs if run.state == "unfinished" and key in run.curves]
 
@@ -103,10 +111,10 @@ def labels_of(groups: Iterable[Group]) -> list[str]:
     return list(dict.fromkeys(run.label for run in runs))
 
 
-def group_runs(runs: Iterable[ReadRun]) -> tuple[list[Group], list[ReadRun]]:
+def group_runs(runs: Iterable[DrawnRun]) -> tuple[list[Group], list[DrawnRun]]:
     """The groups, and the runs that are in none: the broken ones, and those that are there twice."""
-    outside: list[ReadRun] = []
-    families: dict[tuple[str, str, str, bool], dict[tuple[Any, ...], list[ReadRun]]] = {}
+    outside: list[DrawnRun] = []
+    families: dict[tuple[str, str, str, bool], dict[tuple[Any, ...], list[DrawnRun]]] = {}
     for run in runs:
         if run.state == "broken":
             outside.append(run)
@@ -123,33 +131,33 @@ def group_runs(runs: Iterable[ReadRun]) -> tuple[list[Group], list[ReadRun]]:
             kept, twice = _without_copies(_distinct_labels(fitting))
             outside += longer + twice
             slug = _slug(f"{recipe}-{model}", [group.slug for group in groups])
-            rows = tuple(summarise(run.cell for run in kept if run.state == "finished"))
+            rows = tuple(summarise(run.finished for run in kept if run.state == "finished"))
             groups.append(Group(model, data, recipe, difference, slug, tuple(kept), rows))
     return groups, outside
 
 
-def _shared_settings(run: ReadRun) -> dict[str, Any]:
-    flat = _flat(run.settings)
-    own = {key for key in flat if key in _OF_A_RUN or key.split(".")[0] in _OF_METHODS}
-    return {key: value for key, value in flat.items() if key not in own and value is not None}
+def _shared_settings(run: DrawnRun) -> dict[str, Any]:
+    found = flat(run.settings)
+    own = {key for key in found if key in _OF_A_RUN or key.split(".")[0] in _OF_METHODS}
+    return {key: value for key, value in found.items() if key not in own and value is not None}
 
 
-def _method_settings(run: ReadRun) -> dict[str, Any]:
+def _method_settings(run: DrawnRun) -> dict[str, Any]:
     """What the run's method reads; for an unknown method, what any method reads."""
-    flat = _flat(run.settings)
+    found = flat(run.settings)
     try:
         keys = set(find_method(run.method).settings)
     except UserError:
-        keys = {key for key in flat if key.split(".")[0] in _OF_METHODS}
-    return {key: flat.get(key) for key in sorted(keys)}
+        keys = {key for key in found if key.split(".")[0] in _OF_METHODS}
+    return {key: found.get(key) for key in sorted(keys)}
 
 
-def _distinct_labels(runs: Sequence[ReadRun]) -> list[ReadRun]:
+def _distinct_labels(runs: Sequence[DrawnRun]) -> list[DrawnRun]:
     """Runs of one label with different settings get these into their labels: their mean would say nothing."""
-    by_label: dict[str, list[ReadRun]] = {}
+    by_label: dict[str, list[DrawnRun]] = {}
     for run in runs:
         by_label.setdefault(run.label, []).append(run)
-    renamed: list[ReadRun] = []
+    renamed: list[DrawnRun] = []
     for members in by_label.values():
         differences = _differences([_method_settings(run) for run in members])
         for run, difference in zip(members, differences, strict=True):
@@ -157,7 +165,7 @@ def _distinct_labels(runs: Sequence[ReadRun]) -> list[ReadRun]:
     return sorted(renamed, key=_place)
 
 
-def _of_one_length(runs: Sequence[ReadRun]) -> tuple[list[ReadRun], list[ReadRun]]:
+def _of_one_length(runs: Sequence[DrawnRun]) -> tuple[list[DrawnRun], list[DrawnRun]]:
     """Runs of the same settings have as many steps, unless their images were not the same."""
     finished_first = sorted(runs, key=lambda run: (run.state != "finished", not run.steps))
     steps = finished_first[0].steps
@@ -168,10 +176,10 @@ def _of_one_length(runs: Sequence[ReadRun]) -> tuple[list[ReadRun], list[ReadRun
     )
 
 
-def _without_copies(runs: Sequence[ReadRun]) -> tuple[list[ReadRun], list[ReadRun]]:
+def _without_copies(runs: Sequence[DrawnRun]) -> tuple[list[DrawnRun], list[DrawnRun]]:
     """A seed counts once: a second run of the same settings and seed would only pretend to be another."""
-    kept: dict[tuple[str, int], ReadRun] = {}
-    twice: list[ReadRun] = []
+    kept: dict[tuple[str, int], DrawnRun] = {}
+    twice: list[DrawnRun] = []
     for run in sorted(runs, key=lambda run: run.state != "finished"):
         first = kept.setdefault((run.label, run.seed), run)
         if first is not run:
@@ -187,18 +195,11 @@ def _differences(settings: Sequence[dict[str, Any]]) -> list[str]:
     return [", ".join(f"{key.split('.')[-1]}={_text(one.get(key))}" for key in differing) for one in settings]
 
 
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
-
-
 def _text(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else one_line(value)
 
 
-def _place(run: ReadRun) -> tuple[Any, ...]:
+def _place(run: DrawnRun) -> tuple[Any, ...]:
     """Methods as they are listed everywhere, variants by their numbers, then seeds."""
     parts = re.split(r"(\d+(?:\.\d+)?)", run.label)
     return (_ORDER.get(run.method, len(_ORDER)), run.method, _pairs(parts), run.seed)

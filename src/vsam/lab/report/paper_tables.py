@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from vsam.lab.comparison import tables
-from vsam.lab.comparison.compare import Row
+from vsam.lab.comparison.rows import Row
 from vsam.lab.paper.numbers import Published
 
 __all__ = ["to_latex", "to_markdown"]

@@ -4,9 +4,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from vsam.lab.comparison.compare import Row
-from vsam.lab.comparison.speed import FinishedRun, seed_speed
+from vsam.lab.comparison.rows import Row
+from vsam.lab.comparison.speed import seed_speed
 from vsam.lab.paper.numbers import Published
+from vsam.lab.runs.finished import FinishedRun
 
 __all__ = [
     "SpeedPoint",

@@ -13,7 +13,7 @@ from vsam.lab.report.page.page import make_page
 from vsam.lab.report.page.results import published_numbers
 from vsam.lab.report.paper_tables import to_latex, to_markdown
 from vsam.lab.report.points import speed_deviations
-from vsam.lab.report.read import read_run
+from vsam.lab.report.read import read_drawn
 from vsam.lab.report.style import styles_for
 
 __all__ = ["ReportFiles", "write_report"]
@@ -56,7 +56,7 @@ def write_report(
         raise UserError(f"The report must be a file that ends in .html, got {str(output)!r}.")
     if output.is_dir():
         raise UserError(f"{output} is a folder: give the name of a file.")
-    groups, outside = group_runs(read_run(path) for path in find_runs(folders))
+    groups, outside = group_runs(read_drawn(path) for path in find_runs(folders))
     make_folder(output.parent)
     write_atomically(output, make_page(groups, outside, title))
     drawn: list[Path] = []

@@ -13,7 +13,7 @@ from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.runs.checkpoint import load_checkpoint
 from vsam.quantize import quantize
 
-__all__ = ["build_model", "evaluate", "quantized_model"]
+__all__ = ["build_model", "count_parameters", "evaluate", "quantized_model"]
 
 
 _ADVICE = "quantize.checkpoint must be the checkpoint.pt of a full-precision run."
@@ -51,6 +51,13 @@ def quantized_model(model: nn.Module, recipe: Recipe) -> nn.Module:
         return quantize(model, **recipe.quantize.model_dump(exclude={"checkpoint", "perturb_steps"}))
     except ValueError as error:
         raise UserError(f"quantize.{error}") from error
+
+
+def count_parameters(model: nn.Module) -> int:
+    """The parameters that are trained, without the step sizes of quantized layers."""
+    steps = ("weight_step", "activation_step")
+    own = (value for name, value in model.named_parameters() if not name.endswith(steps))
+    return sum(parameter.numel() for parameter in own if parameter.requires_grad)
 
 
 @torch.no_grad()

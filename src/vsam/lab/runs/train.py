@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,8 +18,9 @@ from vsam.lab.methods import build_optimizer, find_method
 from vsam.lab.recipes.recipe import Recipe, canonical_settings
 from vsam.lab.runs.checkpoint import load_checkpoint, save_checkpoint
 from vsam.lab.runs.environment import describe_environment
+from vsam.lab.runs.facts import Facts
 from vsam.lab.runs.folder import RunFolder, read_lines
-from vsam.lab.runs.network import build_model, evaluate
+from vsam.lab.runs.network import build_model, count_parameters, evaluate
 from vsam.lab.runs.objective import Objective
 
 __all__ = ["Run", "load_data"]
@@ -85,7 +87,7 @@ class Run:
         self.folder = RunFolder(path, recipe)
         self._last_save = time.monotonic()
         try:
-            if self.folder.summary() is None:
+            if self.folder.summary is None:
                 self._resume()
             else:
                 self.step = self.total_steps
@@ -96,7 +98,7 @@ class Run:
     @property
     def is_finished(self) -> bool:
         """Whether the run's summary is written."""
-        return self.folder.summary() is not None
+        return self.folder.summary is not None
 
     @property
     def epoch(self) -> int:
@@ -249,8 +251,21 @@ class Run:
             "skipped": self.num_skipped,
             "ais": len(self.dataset.train_images) * recipe.epochs / self.seconds,
             "seconds": self.seconds,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            **self._facts().to_dict(),
             "environment": describe_environment(self.device),
         }
+
+    def _facts(self) -> Facts:
+        dataset, num_train = self.dataset, len(self.dataset.train_images)
+        return Facts(
+            parameters=count_parameters(self.model),
+            train_images=num_train,
+            available_images=dataset.num_available or num_train,
+            test_images=len(dataset.test_images),
+            split=dataset.split,
+            role=self.recipe.role,
+        )
 
     def _stop_clock(self, begun: float) -> None:
         if self.device.type == "cuda":

@@ -1,5 +1,6 @@
 """The figures that only studies have: a varied setting, and the norms over training."""
 
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,12 +10,26 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-__all__ = ["norms_figure", "setting_figure"]
+from vsam.lab.comparison.rows import Row
+from vsam.lab.paper.numbers import Published
+from vsam.lab.report.figures.figures import accuracy_against_speed
+from vsam.lab.report.points import is_against_sam
+
+__all__ = ["norms_figure", "setting_figure", "speed_figure"]
 
 _SYMBOLS = {"alpha": "α", "gamma": "γ"}
 _BLUE, _ORANGE, _GREY = "#0072b2", "#d55e00", "#666666"
 _LINEAR = 0.1  # relative changes above this are drawn on a logarithmic axis
 Record = Mapping[str, Any]
+
+
+def speed_figure(part: str, rows: Sequence[Record], published: Mapping[str, Published]) -> Figure:
+    """Accuracy against speed of a part's rows, with deviations over seeds."""
+    found = [Row.from_record(row) for row in rows]
+    key = "speed_to_sam_each" if is_against_sam(found) else "ais_each"
+    speeds = {row["label"]: [speed for speed in row.get(key, []) if speed is not None] for row in rows}
+    deviations = {label: statistics.stdev(values) for label, values in speeds.items() if len(values) > 1}
+    return accuracy_against_speed(found, name=part, deviations=deviations, published=published)
 
 
 def setting_figure(rows: Sequence[Record], varied: str) -> Figure:

@@ -2,11 +2,11 @@
 
 import math
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
-from vsam.lab.comparison.compare import FinishedRun
 from vsam.lab.errors import UserError
-from vsam.lab.runs.folder import read_lines
+from vsam.lab.runs.finished import FinishedRun, read_samples
 
 __all__ = ["STRETCHES", "norms_of"]
 
@@ -19,24 +19,24 @@ _NAMES = {
 }
 
 
-def norms_of(cells: list[FinishedRun]) -> dict[str, list[list[float | None]]]:
+def norms_of(runs: Sequence[FinishedRun]) -> dict[str, list[list[float | None]]]:
     """For each seed the means over `STRETCHES` stretches of ‖g‖, ‖PSF‖, ĉ_var, ĉ_norm, and the share of sampled steps.
 
     A stretch without a sampled step has None. SAM samples every step, so its norms have no gaps.
     """
-    by_seed = [_stretches(cell) for cell in cells]
+    by_seed = [_stretches(run) for run in runs]
     return {name: [numbers[name] for numbers in by_seed] for name in (*_NAMES, "rates")}
 
 
-def _stretches(cell: FinishedRun) -> dict[str, list[float | None]]:
-    steps = cell.summary["steps"]
+def _stretches(run: FinishedRun) -> dict[str, list[float | None]]:
+    steps = run.summary["steps"]
     count = min(STRETCHES, steps)
     lines: list[list[dict[str, Any]]] = [[] for _ in range(count)]
-    found = read_lines(cell.path / "steps.jsonl")
-    expected = cell.summary["samples"] - cell.summary.get("skipped", 0)
+    expected = run.summary["samples"] - run.summary.get("skipped", 0)
+    found, _ = read_samples(run.path, expected)
     if len(found) < expected or any(not 1 <= line["step"] <= steps for line in found):
         raise UserError(
-            f"{cell.path / 'steps.jsonl'} is damaged: it has {len(found):,} usable lines for "
+            f"{run.path / 'steps.jsonl'} is damaged: it has {len(found):,} usable lines for "
             f"{expected:,} sampled steps. Delete the run's folder to train it again."
         )
     for line in found:

@@ -1,59 +1,31 @@
 """Which runs each table and figure of the paper needs, at three scales."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
-from vsam.lab.comparison.compare import run_path
+from vsam.lab.comparison.progress import Progress
 from vsam.lab.methods import METHODS
+from vsam.lab.paper import numbers
 from vsam.lab.recipes.recipe import Recipe, load_recipe
+from vsam.lab.runs.facts import SOURCE
+from vsam.lab.runs.folder import run_path
+from vsam.lab.study.norms import norms_of
+from vsam.lab.study.study import Outcome, Part, Scale, Study
 
-__all__ = ["SCALES", "SEEDS", "STUDIES", "Part", "Scale", "Study"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-Scale = Literal["tiny", "small", "paper"]
-SCALES: tuple[Scale, ...] = get_args(Scale)
-SEEDS: dict[Scale, int] = {"tiny": 1, "small": 3, "paper": 3}
+__all__ = ["STUDIES"]
 
-_PAPER = [f"{data}-{model}" for model in ("resnet18", "wrn28-10", "pyramidnet110") for data in ("cifar10", "cifar100")]
 _RECIPES: dict[Scale, list[str]] = {
     "tiny": ["fashion-mini"],
     "small": ["cifar10-small", "cifar10-small-noisy", "cifar100-small"],
-    "paper": _PAPER,
+    "paper": [f"{data}-{model}" for model, data in numbers.PAIRS],
 }
 _STUDIED: dict[Scale, str] = {"tiny": "fashion-mini", "small": "cifar10-small-noisy", "paper": "cifar100-wrn28-10"}
+_QUANTIZED = ("sgd", "sam", "vsam")
 _ABLATED = ("sgd", "sam", "sam-5", "vsam", "vsam-a")
-_PAPERS_ALPHA, _PAPERS_GAMMA = 0.13, 0.8  # what the one study holds fast while it varies the other
-
-
-@dataclass(frozen=True)
-class Part:
-    """Runs of one network on one data set, whose rows are compared with each other.
-
-    Args:
-        name: of the recipe that they share.
-        recipes: one a run.
-    """
-
-    name: str
-    recipes: tuple[Recipe, ...]
-
-
-@dataclass(frozen=True)
-class Study:
-    """One table or figure.
-
-    Args:
-        name: by which the command knows it.
-        title: what it shows, and which part of the paper that is.
-        varied: the setting of vSAM that it varies, if it does.
-        plan: its parts in the order in which they must run, from the scale, the number of seeds and the runs' folder.
-    """
-
-    name: str
-    title: str
-    varied: str | None
-    plan: Callable[[Scale, int, Path], list[Part]]
 
 
 def _table1(scale: Scale, seeds: int, runs: Path) -> list[Part]:
@@ -71,16 +43,17 @@ def _norms(scale: Scale, seeds: int, runs: Path) -> list[Part]:
 
 
 def _alpha(scale: Scale, seeds: int, runs: Path) -> list[Part]:
-    values = [0.05, 0.1, 0.13, 0.15, 0.2] if scale == "paper" else [0.05, 0.1, 0.2, 0.3, 0.4]
-    fast = {"gamma": _PAPERS_GAMMA} if scale == "paper" else {}
+    values = [value for value in numbers.alpha() if isinstance(value, float)]
+    fast = {"gamma": numbers.ALPHA_STUDY_GAMMA} if scale == "paper" else {}
+    values = values if scale == "paper" else [0.05, 0.1, 0.2, 0.3, 0.4]
     name = _STUDIED[scale]
     return [_varied(_load(name, scale), [{"alpha": value, **fast} for value in values], seeds)]
 
 
 def _gamma(scale: Scale, seeds: int, runs: Path) -> list[Part]:
-    fast = {"alpha": _PAPERS_ALPHA} if scale == "paper" else {}
+    fast = {"alpha": numbers.GAMMA_STUDY_ALPHA} if scale == "paper" else {}
     names = _RECIPES[scale] if scale == "small" else [_STUDIED[scale]]
-    settings = [{"gamma": value, **fast} for value in (0.6, 0.7, 0.8, 0.9)]
+    settings = [{"gamma": value, **fast} for value in numbers.gamma()]
     return [_varied(_load(name, scale), settings, seeds) for name in names]
 
 
@@ -89,21 +62,46 @@ def _lsq(scale: Scale, seeds: int, runs: Path) -> list[Part]:
     return [part for model in models for part in _quantized(scale, model, seeds, runs)]
 
 
-STUDIES = {
-    study.name: study
-    for study in (
-        Study("table1", "All methods: accuracy, second gradients and speed (table 1, figure 1)", None, _table1),
-        Study("alpha", "What α does: samples and accuracy (the paper's study of α)", "alpha", _alpha),
-        Study("gamma", "What γ does (the paper's study of γ)", "gamma", _gamma),
-        Study(
-            "ablation", "Adaptive sampling and reuse apart: SAM-5, vSAM, vSAM-A (the paper's ablation)", None, _ablation
-        ),
-        Study(
-            "lsq", "Quantization-aware training with 4-bit weights and activations (the paper's W4A4 table)", None, _lsq
-        ),
-        Study("norms", "‖g‖ and ‖PSF‖ over training, and what vSAM makes of them (figure 2)", None, _norms),
-    )
-}
+def _convergence(scale: Scale, out: Path, progress: Progress) -> Outcome:
+    from vsam.lab.study.convergence.outcome import measure_convergence
+
+    return measure_convergence(scale, out, progress)
+
+
+def _draw_setting(study: Study, rows: Sequence[Mapping[str, Any]], published: object) -> "dict[str, Figure]":
+    from vsam.lab.study.figures import setting_figure
+
+    assert study.varied is not None
+    return {study.name: setting_figure(rows, study.varied)}
+
+
+def _draw_norms(study: Study, rows: Sequence[Mapping[str, Any]], published: object) -> "dict[str, Figure]":
+    from vsam.lab.study.figures import norms_figure
+
+    return {study.name: norms_figure(rows)}
+
+
+_ALL = (
+    Study("table1", "All methods: accuracy, second gradients and speed (table 1, figure 1)", _table1),
+    Study("alpha", "What α does: samples and accuracy (the paper's study of α)", _alpha, "alpha", draw=_draw_setting),
+    Study("gamma", "What γ does (the paper's study of γ)", _gamma, "gamma", draw=_draw_setting),
+    Study("ablation", "Adaptive sampling and reuse apart: SAM-5, vSAM, vSAM-A (the paper's ablation)", _ablation),
+    Study(
+        "lsq",
+        "Quantization-aware training with 4-bit weights and activations (the paper's W4A4 table)",
+        _lsq,
+        is_quantized=True,
+    ),
+    Study(
+        "norms",
+        "‖g‖ and ‖PSF‖ over training, and what vSAM makes of them (figure 2)",
+        _norms,
+        columns=norms_of,
+        draw=_draw_norms,
+    ),
+    Study("convergence", "The average of Lemma 2 over T", measure=_convergence),
+)
+STUDIES = {study.name: study for study in _ALL}
 
 
 def _load(name: str, scale: Scale) -> Recipe:
@@ -143,7 +141,7 @@ def _quantized(scale: Scale, model: str, seeds: int, runs: Path) -> list[Part]:
     full, quantized = _load(source, scale), _load(lsq, scale)
     common = {"model": model, "data": full.data}
     begin = [
-        _with(full, seed, **common, name=f"{full.name}-{model}", method="sgd", variant="full-precision")
+        _with(full, seed, **common, name=f"{full.name}-{model}", method="sgd", variant="full-precision", role=SOURCE)
         for seed in range(seeds)
     ]
     assert quantized.quantize is not None
@@ -157,6 +155,6 @@ def _quantized(scale: Scale, model: str, seeds: int, runs: Path) -> list[Part]:
             quantize=quantized.quantize.model_copy(update={"checkpoint": str(run_path(runs, start) / "checkpoint.pt")}),
         )
         for seed, start in enumerate(begin)
-        for method in ("sgd", "sam", "vsam")
+        for method in _QUANTIZED
     ]
     return [Part(begin[0].name, tuple(begin)), Part(then[0].name, tuple(then))]

@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 
-from vsam.lab.comparison.compare import Progress, run_path, sentence
+from vsam.lab.comparison.progress import Progress
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.recipes.recipe import Recipe
-from vsam.lab.runs.folder import check_settings, read_lines, read_summary
+from vsam.lab.runs.finished import read_epochs
+from vsam.lab.runs.folder import check_settings, run_path
+from vsam.lab.runs.store import RunStore, sentence
 from vsam.lab.runs.train import Run, load_data
 from vsam.lab.study.run import Train
 
@@ -68,16 +70,22 @@ def _check_answers(address: str) -> None:
 
 
 def _train(
-    ray: Any, recipes: Sequence[Recipe], runs: Path, data_dir: Path | None, device: torch.device, progress: Progress
+    ray: Any,
+    recipes: Sequence[Recipe],
+    store: RunStore,
+    data_dir: Path | None,
+    device: torch.device,
+    progress: Progress,
 ) -> list[str]:
     for recipe in recipes:
-        check_settings(run_path(runs, recipe), recipe)
-    missing = [recipe for recipe in recipes if read_summary(run_path(runs, recipe)) is None]
+        check_settings(store.run(recipe), recipe)
+    missing = [recipe for recipe in recipes if not store.run(recipe).is_finished]
+    runs = store.out.resolve()
     threads = torch.get_num_threads()
     gpus = 1 if device.type == "cuda" else 0
     task = ray.remote(num_cpus=min(threads, _cores(ray)), num_gpus=gpus, max_retries=2)(_train_one)
     data = None if data_dir is None else data_dir.resolve()
-    waiting = {task.remote(recipe.to_toml(), runs.resolve(), data, device.type, threads): recipe for recipe in missing}
+    waiting = {task.remote(recipe.to_toml(), runs, data, device.type, threads): recipe for recipe in missing}
     shown: dict[int, int] = {}
     failures = []
     while waiting:
@@ -121,7 +129,7 @@ def _train_one(recipe: str, runs: Path, data_dir: Path | None, device: str, thre
 
 def _show(recipe: Recipe, path: Path, progress: Progress, shown: dict[int, int]) -> None:
     """Tell what a task has written to its folder since the last look."""
-    lines = read_lines(path / "metrics.jsonl")
+    lines, _ = read_epochs(path)
     for line in lines[shown.get(id(recipe), 0) :]:
         progress.advance(recipe.label, recipe.seed, line["step"])
         progress.epoch(recipe.label, recipe.seed, line)

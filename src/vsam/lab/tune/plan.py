@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vsam.lab.data.validation import HELD_OUT
 from vsam.lab.errors import UserError
 from vsam.lab.files import write_atomically
 from vsam.lab.recipes.recipe import Recipe, load_recipe
 from vsam.lab.tune.space import Range, choose_space, own_values
-from vsam.lab.tune.validation import HELD_OUT
 
 __all__ = ["Plan", "enter_folder", "make_plan"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from vsam.lab.data import Dataset
-from vsam.lab.paper.numbers import TRIAL
-from vsam.lab.runs.folder import read_lines
+from vsam.lab.runs.facts import TRIAL
+from vsam.lab.runs.finished import read_epochs
 from vsam.lab.runs.train import Run
 from vsam.lab.tune.plan import Plan
 from vsam.lab.tune.space import Value, change
@@ -34,7 +34,7 @@ class TrialRuns:
         self._runs: list[Run] = []
         try:
             for seed in range(plan.recipe.seed, plan.recipe.seed + plan.seeds):
-                recipe = change(plan.recipe, values, name=f"{plan.recipe.name}{TRIAL}", seed=seed)
+                recipe = change(plan.recipe, values, name=f"{plan.recipe.name}-tune", seed=seed, role=TRIAL)
                 self._runs.append(Run(recipe, folder / f"seed-{seed}", dataset, device))
         except BaseException:
             self.close()
@@ -79,5 +79,5 @@ class TrialRuns:
             run.close()
 
     def _epochs(self) -> list[tuple[dict[str, Any], ...]]:
-        lines = [read_lines(run.folder.path / "metrics.jsonl") for run in self._runs]
+        lines = [read_epochs(run.folder.path)[0] for run in self._runs]
         return list(zip(*lines, strict=False))

@@ -18,9 +18,9 @@ from matplotlib.ticker import MaxNLocator
 from vsam.lab.files import write_atomically
 from vsam.lab.report.downsample import Buckets
 from vsam.lab.report.groups import Group
-from vsam.lab.report.lines import shortened
 from vsam.lab.report.metrics import Metric
 from vsam.lab.report.style import Style
+from vsam.lab.report.text import shortened
 
 __all__ = [
     "LONGEST",

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
 
-from vsam.lab.comparison.compare import Row
+from vsam.lab.comparison.rows import Row
 from vsam.lab.paper.numbers import Published
 from vsam.lab.report.downsample import width_for
 from vsam.lab.report.figures.drawing import (
@@ -25,12 +25,12 @@ from vsam.lab.report.figures.drawing import (
     whole_numbers,
 )
 from vsam.lab.report.groups import Group, labels_of
-from vsam.lab.report.lines import shortened
 from vsam.lab.report.metrics import STEP_METRICS
 from vsam.lab.report.placing import MORE_SIDES, place
 from vsam.lab.report.points import SpeedPoint, Spot, accuracy_axis, is_against_sam, published_spots, speed_points
-from vsam.lab.report.read import ReadRun
+from vsam.lab.report.read import DrawnRun
 from vsam.lab.report.style import Style, styles_for
+from vsam.lab.report.text import shortened
 
 __all__ = ["accuracy_against_speed", "learning_curves", "norms", "sample_strips", "save_figure"]
 
@@ -177,7 +177,7 @@ def _shorter(title: str, figure: Figure, columns: int = 1) -> str:
     return shortened(title, int(14 * figure.get_figwidth() / columns))
 
 
-def _run_name(run: ReadRun) -> str:
+def _run_name(run: DrawnRun) -> str:
     return f"{shortened(run.label, LONGEST)}, seed {run.seed}"
 
 

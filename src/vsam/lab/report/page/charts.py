@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from vsam.lab.report.downsample import Buckets
 from vsam.lab.report.groups import Group
-from vsam.lab.report.lines import shortened
 from vsam.lab.report.metrics import STEP_METRICS, Metric
 from vsam.lab.report.style import Style
+from vsam.lab.report.text import shortened
 
 __all__ = [
     "LONGEST",

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from vsam.lab.report.lines import printable
+from vsam.lab.report.text import printable
 
 __all__ = ["definitions", "element", "script_json", "table", "text"]
 

@@ -8,7 +8,7 @@ from vsam.lab.errors import UserError
 from vsam.lab.report.groups import Group, labels_of
 from vsam.lab.report.page.markup import element, script_json, text
 from vsam.lab.report.page.sections import Charts, group_section, method_switches, problem_section
-from vsam.lab.report.read import ReadRun
+from vsam.lab.report.read import DrawnRun
 from vsam.lab.report.scale import scale_line
 from vsam.lab.report.style import styles_for
 
@@ -18,7 +18,7 @@ __all__ = ["make_page"]
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
-def make_page(groups: Sequence[Group], outside: Sequence[ReadRun], title: str | None = None) -> str:
+def make_page(groups: Sequence[Group], outside: Sequence[DrawnRun], title: str | None = None) -> str:
     """The report as HTML.
 
     Args:
@@ -62,7 +62,7 @@ def _title(groups: Sequence[Group]) -> str:
     return " and ".join([", ".join(labels[:-1]), labels[-1]]) if len(labels) > 1 else labels[0]
 
 
-def _overview(groups: Sequence[Group], outside: Sequence[ReadRun]) -> str:
+def _overview(groups: Sequence[Group], outside: Sequence[DrawnRun]) -> str:
     finished = sum(len(group.finished) for group in groups)
     unfinished = sum(len(group.runs) for group in groups) - finished
     counts = [f"{finished} finished run{'s' if finished != 1 else ''}"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from vsam.lab.comparison.compare import Row
+from vsam.lab.comparison.rows import Row
 from vsam.lab.paper.numbers import Published, references
 from vsam.lab.report.groups import Group
 from vsam.lab.report.page.markup import table, text

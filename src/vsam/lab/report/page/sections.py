@@ -9,7 +9,7 @@ from vsam.lab.report.page.markup import definitions, element, table, text
 from vsam.lab.report.page.results import published_numbers, results_table, swatch
 from vsam.lab.report.page.speed_chart import speed_chart
 from vsam.lab.report.points import published_spots
-from vsam.lab.report.read import ReadRun
+from vsam.lab.report.read import DrawnRun
 from vsam.lab.report.scale import describe_scale, is_small
 from vsam.lab.report.style import Style
 
@@ -64,7 +64,7 @@ def group_section(group: Group, styles: Styles, charts: Charts) -> str:
     return element("section", "".join(parts), id=f"group-{group.slug}")
 
 
-def problem_section(outside: Sequence[ReadRun], groups: Sequence[Group]) -> str:
+def problem_section(outside: Sequence[DrawnRun], groups: Sequence[Group]) -> str:
     """Runs that are not in the tables, or not wholly in the figures, and why."""
     runs = [*outside, *(run for group in groups for run in group.runs if run.problems)]
     if not runs:
@@ -178,7 +178,7 @@ def _run_list(group: Group) -> str:
     return f"<h3>Runs</h3>{''.join(_run_details(run) for run in group.runs)}"
 
 
-def _run_details(run: ReadRun) -> str:
+def _run_details(run: DrawnRun) -> str:
     result = f"{run.summary['accuracy']:.2f} %" if run.summary else f"{len(run.epochs)} epochs"
     problems = "".join(f'<p class="problem">{text(problem)}</p>' for problem in run.problems)
     environment = run.summary.get("environment")

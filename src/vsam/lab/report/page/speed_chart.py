@@ -5,7 +5,6 @@ from typing import Any
 
 from vsam.lab.paper.numbers import Published
 from vsam.lab.report.groups import Group
-from vsam.lab.report.lines import shortened
 from vsam.lab.report.page.charts import LONGEST, Chart, Styles, make_layout, plain_text, short
 from vsam.lab.report.placing import place
 from vsam.lab.report.points import (
@@ -18,6 +17,7 @@ from vsam.lab.report.points import (
     speed_points,
 )
 from vsam.lab.report.style import Style
+from vsam.lab.report.text import shortened
 
 __all__ = ["speed_chart"]
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from vsam.lab.data import Dataset
-from vsam.lab.errors import UserError
+from vsam.lab.data.dataset import Dataset
+from vsam.lab.data.errors import DataError
 
 __all__ = ["HELD_OUT", "hold_out"]
 
@@ -22,7 +22,7 @@ def hold_out(dataset: Dataset) -> Dataset:
     """
     count = len(dataset.train_labels)
     if count < HELD_OUT:
-        raise UserError(f"A search holds out a fifth of the training images, and {dataset.name} has only {count}.")
+        raise DataError(f"A search holds out a fifth of the training images, and {dataset.name} has only {count}.")
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
     by_class = order[dataset.train_labels.cpu()[order].argsort(stable=True)]
     is_held_out = torch.zeros(count, dtype=torch.bool)
@@ -31,6 +31,8 @@ def hold_out(dataset: Dataset) -> Dataset:
     return replace(
         dataset,
         name=f"{dataset.name}-validation",
+        split="validation",
+        num_available=dataset.num_available or count,
         train_images=dataset.train_images[~is_held_out],
         train_labels=dataset.train_labels[~is_held_out],
         test_images=dataset.train_images[is_held_out],

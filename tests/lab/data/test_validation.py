@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from vsam.lab.data import load
-from vsam.lab.errors import UserError
-from vsam.lab.tune.validation import hold_out
+from vsam.lab.data.errors import DataError
+from vsam.lab.data.validation import hold_out
 
 
 def numbered(count=1000, noise=0.2):
@@ -65,5 +65,5 @@ def test_runs_on_it_cannot_be_taken_for_results():
 
 
 def test_too_few_images_are_refused():
-    with pytest.raises(UserError, match="only 4"):
+    with pytest.raises(DataError, match="only 4"):
         hold_out(load("fashion-mini").subset(train=4))

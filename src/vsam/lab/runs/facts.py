@@ -1,0 +1,73 @@
+"""What was run, in numbers: written to summary.json where it is known, and worked out for folders that are older."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any
+
+from vsam.lab import data, models
+from vsam.lab.recipes.recipe import Recipe
+
+__all__ = ["SOURCE", "TRIAL", "VALIDATION", "Facts", "facts_of"]
+
+TRIAL, SOURCE, VALIDATION = "trial", "full-precision source", "validation"
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The size of a run and what it was for; None where it is not known.
+
+    Args:
+        parameters: that are trained, of the full-precision network where it is quantized.
+        train_images: in an epoch.
+        available_images: for training in the whole data set.
+        test_images: that the accuracy is measured on.
+        split: which these are: `test`, or `validation` for held-out training images.
+        role: `run`, `trial` of a search, or `full-precision source` of quantized runs.
+    """
+
+    parameters: int | None = None
+    train_images: int | None = None
+    available_images: int | None = None
+    test_images: int | None = None
+    split: str = "test"
+    role: str = "run"
+
+    def to_dict(self) -> dict[str, Any]:
+        """In plain types, for the summary."""
+        return asdict(self)
+
+
+def facts_of(settings: Mapping[str, Any], summary: Mapping[str, Any], recipe: Recipe | None) -> Facts:
+    """The facts in a summary; of an unfinished or older run, as far as its settings tell them."""
+    known = {name: summary[name] for name in Facts.__dataclass_fields__ if name in summary}
+    return Facts(**known) if len(known) == len(Facts.__dataclass_fields__) else _older(settings, summary, recipe)
+
+
+def _older(settings: Mapping[str, Any], summary: Mapping[str, Any], recipe: Recipe | None) -> Facts:
+    """Before roles were settings, a trial's recipe was called NAME-tune, and its data NAME-validation."""
+    names = str(settings.get("name")), str(summary.get("data", "-validation")), str(settings.get("variant"))
+    role = str(settings.get("role", "run"))
+    if role == "run":
+        is_trial = names[0].endswith("-tune") and names[1].endswith("-validation")
+        role = TRIAL if is_trial else SOURCE if names[2] == "full-precision" else "run"
+    split = VALIDATION if role == TRIAL else "test"
+    whole = _described(recipe.data.name) if recipe else None
+    if recipe is None:
+        return Facts(split=split, role=role)
+    train = recipe.data.train or (whole.num_train if whole else None)
+    test = recipe.data.test or (whole.num_test if whole else None)
+    if split == VALIDATION and train:
+        train, test = train - train // data.HELD_OUT, train // data.HELD_OUT
+    parameters = None
+    if whole and whole.num_classes and whole.image_shape:
+        parameters = models.count_parameters(recipe.model, whole.num_classes, whole.image_shape[0])
+    return Facts(parameters, train, whole.num_train if whole else None, test, split, role)
+
+
+@cache
+def _described(name: str) -> data.Description | None:
+    try:
+        return next((row for row in data.describe() if row.name == name), None)
+    except OSError:  # the folder of the data sets, which a reader can do without
+        return None

@@ -1,0 +1,247 @@
+"""The one reader of run folders: what is whole is used, and what is not is said."""
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from vsam.lab.recipes.recipe import Recipe
+from vsam.lab.runs.facts import Facts, facts_of
+from vsam.lab.runs.lines import Lines, number, read_json, read_json_lines
+
+__all__ = ["FinishedRun", "State", "StoredRun", "read_epochs", "read_run", "read_samples"]
+
+State = Literal["new", "unfinished", "finished", "broken"]
+
+_MOST_STEPS = 50_000_000  # far beyond any run, and still fits into memory
+_RANGES = {
+    "accuracy": (0, 100),
+    "best": (0, 100),
+    "samples": (0, _MOST_STEPS),
+    "ais": (1e-6, 1e12),
+    "seconds": (0, 1e12),
+    "steps": (1, _MOST_STEPS),
+    "epochs": (1, _MOST_STEPS),
+    "seed": (0, math.inf),
+}
+
+
+class _Flaw(Exception):
+    """Why a file cannot be used."""
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """One finished run, as tables take it.
+
+    Args:
+        label: the method, or the method and what distinguishes this run from others of its recipe.
+        method: by its name in recipes.
+        seed: of the run.
+        path: its folder.
+        summary: what `summary.json` holds, with checked numbers.
+        epochs: the whole lines of `metrics.jsonl`.
+        recipe: its settings, if this version understands them.
+        facts: its size, and what it was for.
+    """
+
+    label: str
+    method: str
+    seed: int
+    path: Path
+    summary: dict[str, Any]
+    epochs: Lines
+    recipe: Recipe | None = None
+    facts: Facts = field(default_factory=Facts)
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """What a folder says of its run, whatever its state.
+
+    Args:
+        path: the folder, as the user named it.
+        state: `finished` runs are in tables, `unfinished` ones can be continued; `broken` ones have files that cannot
+            be used, and in a `new` folder nothing was begun.
+        problems: what is wrong, in sentences.
+        damage: what is wrong with the settings, so that nobody can continue the run.
+        toml: the text of `config.toml`.
+        settings: in plain types.
+        recipe: the same, if this version understands them.
+        label, method, seed: as in `FinishedRun`.
+        steps: of the whole run, 0 if unknown.
+        summary: what `summary.json` holds; empty for a run that is not finished.
+        epochs: the whole lines of `metrics.jsonl`.
+        facts: its size, and what it was for.
+    """
+
+    path: Path
+    state: State
+    problems: tuple[str, ...] = ()
+    damage: str | None = None
+    toml: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
+    recipe: Recipe | None = None
+    label: str = ""
+    method: str = ""
+    seed: int = 0
+    steps: int = 0
+    summary: dict[str, Any] = field(default_factory=dict)
+    epochs: Lines = field(default_factory=list)
+    facts: Facts = field(default_factory=Facts)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether its summary is whole."""
+        return self.state == "finished"
+
+    @property
+    def finished(self) -> FinishedRun:
+        """The run as tables take it; it must be finished."""
+        assert self.is_finished
+        own = (self.label, self.method, self.seed, self.path, self.summary, self.epochs)
+        return FinishedRun(*own, self.recipe, self.facts)
+
+    @property
+    def steps_done(self) -> int:
+        """How far it is; a checkpoint within an epoch, which may be a little further, is not opened for that."""
+        return self.steps if self.is_finished else int(self.epochs[-1]["step"]) if self.epochs else 0
+
+
+def read_run(path: Path) -> StoredRun:
+    """Read a folder, each file once; never fails, for what is wrong is in the result."""
+    try:
+        toml, settings = _read_settings(path)
+    except _Flaw as flaw:
+        is_new = not any((path / name).exists() for name in ("config.toml", "checkpoint.pt", "summary.json"))
+        return StoredRun(path, "new" if is_new else "broken", (str(flaw),), None if is_new else str(flaw))
+    problems: list[str] = []
+    recipe = _understand(settings, problems)
+    plain = settings if recipe is None else recipe.model_dump()
+    label = str(settings["method"]) + (f"-{settings['variant']}" if settings.get("variant") else "")
+    run = StoredRun(
+        path,
+        "broken",
+        toml=toml,
+        settings=plain,
+        recipe=recipe,
+        label=label,
+        method=settings["method"],
+        seed=settings["seed"],
+    )
+    try:
+        summary = _read_summary(path / "summary.json", settings)
+    except _Flaw as flaw:
+        return _with(run, problems=(*problems, str(flaw)), epochs=read_epochs(path)[0])
+    return _whole(run, settings, summary, problems)
+
+
+def read_epochs(path: Path) -> tuple[Lines, str | None]:
+    """The usable lines of a folder's `metrics.jsonl`, and what is wrong, or None."""
+    lines, reason = read_json_lines(path / "metrics.jsonl", {"epoch": 0, "step": 1, "samples": 0, "seconds": 1e-9})
+    return [line if isinstance(line.get("turn"), str) else line | {"turn": None} for line in lines], reason
+
+
+def read_samples(path: Path, expected: int) -> tuple[Lines, str | None]:
+    """The usable lines of a folder's `steps.jsonl`, of which `expected` should be there; likewise."""
+    lines, reason = read_json_lines(path / "steps.jsonl", {"step": 1})
+    if reason and reason.endswith("is missing."):
+        return [], "steps.jsonl is missing: no norms and no sampling of this run." if expected else None
+    if not reason and len(lines) < expected:
+        reason = f"steps.jsonl has {len(lines):,} of {expected:,} sampled steps."
+    return lines, reason
+
+
+def _with(run: StoredRun, **changes: Any) -> StoredRun:
+    return StoredRun(**{**vars(run), **changes})
+
+
+def _whole(run: StoredRun, settings: Mapping[str, Any], summary: dict[str, Any], problems: list[str]) -> StoredRun:
+    epochs, reason = read_epochs(run.path)
+    problems += [reason] if reason else []
+    planned = number(summary.get("epochs") or settings.get("epochs"))
+    planned = int(planned) if 0 < planned < math.inf else len(epochs)
+    if not summary:
+        problems.append(
+            f"There is no summary.json: {len(epochs)} of {planned} epochs are done. The run goes on, was stopped or "
+            "failed; the command that began it continues it."
+        )
+    elif len(epochs) < planned:
+        problems.append(f"metrics.jsonl has {len(epochs)} of {planned} epochs: the curves are incomplete.")
+    facts = facts_of(settings, summary, run.recipe)
+    return _with(
+        run,
+        state="finished" if summary else "unfinished",
+        recipe=run.recipe and run.recipe.model_copy(update={"role": facts.role}),
+        problems=tuple(problems),
+        label=str(summary.get("label") or run.label),
+        steps=int(summary["steps"]) if summary else _planned_steps(epochs, planned),
+        summary=summary,
+        epochs=epochs,
+        facts=facts,
+    )
+
+
+def _read_settings(path: Path) -> tuple[str, dict[str, Any]]:
+    try:
+        if path.is_dir() and not any(child.name != ".lock" for child in path.iterdir()):
+            raise _Flaw("The folder is empty.")
+        text = (path / "config.toml").read_text(encoding="utf-8")
+        settings = tomllib.loads(text)
+    except FileNotFoundError as error:
+        raise _Flaw("config.toml is missing, so nobody knows what was run.") from error
+    except OSError as error:
+        raise _Flaw(f"config.toml cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:  # the last of nesting too deep for tomllib
+        raise _Flaw(f"config.toml is not valid TOML: {error}.") from error
+    needed = [name for name, field in Recipe.model_fields.items() if field.is_required()]
+    if missing := [name for name in needed if name not in settings]:
+        raise _Flaw(f"config.toml is cut off: it lacks {', '.join(missing)}.")
+    method, seed = settings.setdefault("method", "vsam"), settings.setdefault("seed", 0)
+    if not isinstance(method, str) or not isinstance(seed, int):
+        raise _Flaw(f"config.toml needs a method and a seed, got {method!r} and {seed!r}.")
+    return text, settings
+
+
+def _understand(settings: dict[str, Any], problems: list[str]) -> Recipe | None:
+    try:
+        return Recipe.model_validate(settings)
+    except ValidationError as error:
+        keys = ", ".join(".".join(str(part) for part in problem["loc"]) for problem in error.errors())
+        problems.append(f"config.toml does not fit this version of vsam ({keys}): settings are shown as they are.")
+        return None
+
+
+def _read_summary(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary; empty where the run has none yet."""
+    summary, reason = read_json(path)
+    if reason:
+        raise _Flaw(reason)
+    if summary is None:
+        return {}
+    summary.setdefault("epochs", settings["epochs"])
+    for name, (least, most) in _RANGES.items():
+        if not math.isfinite(number(summary.get(name))):
+            raise _Flaw(f"summary.json: {name} must be a finite number, got {summary.get(name)!r:.40}.")
+        if not least <= summary[name] <= most:
+            raise _Flaw(f"summary.json: {name} must be from {least:,} to {most:,}, got {summary[name]!r:.40}.")
+    for name in ("data", "model", "method"):
+        if not isinstance(summary.get(name), str):
+            raise _Flaw(f"summary.json: {name} must be a text, got {summary.get(name)!r:.40}.")
+    if summary["samples"] > summary["steps"]:
+        counts = f"{summary['samples']:,} of {summary['steps']:,}"
+        raise _Flaw(f"summary.json: samples must not be more than steps, got {counts}.")
+    for name in ("method", "seed", "epochs"):
+        if summary[name] != settings.get(name):
+            raise _Flaw(f"summary.json is of {name} {summary[name]!r} and config.toml of {settings.get(name)!r}.")
+    return summary
+
+
+def _planned_steps(epochs: Lines, planned: int) -> int:
+    """Of an unfinished run, from what an epoch took; 0 if unknown."""
+    steps = epochs[-1]["step"] / (epochs[-1]["epoch"] + 1) * planned if epochs else 0
+    return round(steps) if steps <= _MOST_STEPS else 0

@@ -1,0 +1,61 @@
+"""The runs of several recipes below one folder, each read once."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from vsam.lab.errors import DamagedError
+from vsam.lab.recipes.recipe import Recipe
+from vsam.lab.runs.finished import FinishedRun, StoredRun, read_run
+from vsam.lab.runs.folder import check_settings, run_path
+
+__all__ = ["RunStore", "sentence"]
+
+
+class RunStore:
+    """Knows what lies below a folder without asking the disk twice.
+
+    Args:
+        out: the folder of all runs.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self._found: dict[Path, StoredRun] = {}
+
+    def path(self, recipe: Recipe) -> Path:
+        """Where a recipe's run lives."""
+        return run_path(self.out, recipe)
+
+    def run(self, recipe: Recipe) -> StoredRun:
+        """A recipe's run as it was when it was first asked for."""
+        path = self.path(recipe)
+        if path not in self._found:
+            self._found[path] = read_run(path)
+        return self._found[path]
+
+    def refresh(self, recipes: Iterable[Recipe]) -> None:
+        """Look again at runs that were not finished."""
+        for recipe in recipes:
+            path = self.path(recipe)
+            if path in self._found and not self._found[path].is_finished:
+                del self._found[path]
+
+    def finished(self, recipes: Iterable[Recipe]) -> list[FinishedRun]:
+        """The finished ones among some runs."""
+        return [run.finished for run in map(self.run, recipes) if run.is_finished]
+
+    def usable(self, recipes: Iterable[Recipe]) -> tuple[list[Recipe], list[str]]:
+        """The recipes whose folders can be used, and a sentence for each damaged one; other settings are refused."""
+        sound, damaged = [], []
+        for recipe in recipes:
+            try:
+                check_settings(self.run(recipe), recipe)
+                sound.append(recipe)
+            except DamagedError as error:
+                damaged.append(sentence(recipe, str(error)))
+        return sound, damaged
+
+
+def sentence(recipe: Recipe, why: str) -> str:
+    """Why a run is not finished, with its name."""
+    return f"{recipe.label}, seed {recipe.seed}: {why}"

@@ -1,0 +1,127 @@
+"""What came out of a study's runs: rows, the numbers of each seed, tables and figures."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from vsam.lab.comparison.rows import Row, summarise
+from vsam.lab.comparison.speed import seed_speed
+from vsam.lab.comparison.tables import SPEEDS, to_latex, to_markdown, to_terminal
+from vsam.lab.paper.numbers import Published, references
+from vsam.lab.runs.finished import FinishedRun
+from vsam.lab.study.study import Scale, Study
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["PartOutcome", "TrainedOutcome", "gather"]
+
+
+@dataclass(frozen=True)
+class PartOutcome:
+    """The rows of one part, and the runs that they come from."""
+
+    name: str
+    rows: list[Row]
+    runs: list[FinishedRun]
+
+    @property
+    def published(self) -> dict[str, Published]:
+        """The paper's numbers by label, for runs whose setting is the paper's."""
+        return references({run.label: run.recipe for run in self.runs if run.recipe is not None})
+
+    def of(self, label: str) -> list[FinishedRun]:
+        """The runs of a row."""
+        return [run for run in self.runs if run.label == label]
+
+
+def gather(name: str, runs: list[FinishedRun]) -> PartOutcome | None:
+    """The rows of a part's finished runs; None without any."""
+    return PartOutcome(name, summarise(runs), runs) if runs else None
+
+
+@dataclass(frozen=True)
+class TrainedOutcome:
+    """What came out of a study that trains networks.
+
+    Args:
+        study: which.
+        scale: at which it was run.
+        parts: in the order of the plan; those without a finished run are left out.
+        failures: a sentence for each run that is not finished.
+    """
+
+    study: Study
+    scale: Scale
+    parts: list[PartOutcome]
+    failures: list[str] = field(default_factory=list)
+
+    def table(self, part: PartOutcome) -> list[Row]:
+        """A part's rows as a table shows them: each of vSAM's called by what was varied."""
+        values = {row.label: self._varied(part.of(row.label)[0]) for row in part.rows}
+        named = {label: f"vsam {self.study.varied}={value:g}" for label, value in values.items() if value is not None}
+        return [replace(row, label=named.get(row.label, row.label)) for row in part.rows]
+
+    def tables(self) -> tuple[str, str]:
+        """A table for each part."""
+        tables = {part.name: self.table(part) for part in self.parts}
+        sections = [f"## {part}\n\n{to_markdown(rows)}" for part, rows in tables.items()]
+        head = f"# {self.study.title}\n\nScale: {self.scale}.\n"
+        return "\n".join([head, *sections]), "\n".join(to_latex(rows) for rows in tables.values())
+
+    def figures(self) -> "Mapping[str, Figure]":
+        """As the study draws them."""
+        return self.study.draw(self.study, self._rows(), {part.name: part.published for part in self.parts})
+
+    def renderables(self) -> list[Any]:
+        """A heading and a table for each part, and what the speeds are."""
+        shown = [(f"{part.name}, scale {self.scale}", to_terminal(self.table(part))) for part in self.parts]
+        return [*(one for pair in shown for one in pair), SPEEDS]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The rows of a comparison, what was varied, and the numbers of each seed."""
+        summaries = [run.summary for part in self.parts for run in part.runs]
+        environments = {json.dumps(s["environment"], sort_keys=True) for s in summaries if "environment" in s}
+        return {
+            "study": self.study.name,
+            "scale": self.scale,
+            "rows": self._rows(),
+            "failures": self.failures,
+            "training_seconds": sum(summary["seconds"] for summary in summaries),
+            "environments": [json.loads(text) for text in sorted(environments)],
+        }
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return [self._record(part, row) for part in self.parts for row in part.rows]
+
+    def _record(self, part: PartOutcome, row: Row) -> dict[str, Any]:
+        runs = part.of(row.label)
+        record: dict[str, Any] = row.to_dict()
+        if self.study.varied is not None:
+            record[self.study.varied] = self._varied(runs[0])
+        return record | {
+            "recipe": part.name,
+            "noise": runs[0].recipe.data.noise if runs[0].recipe else 0.0,
+            "label": row.label,
+            "role": runs[0].facts.role,
+            "speed_quartiles": row.quartiles,
+            "seed_list": [run.seed for run in runs],
+            "accuracies": [run.summary["accuracy"] for run in runs],
+            "samples_each": [run.summary["samples"] for run in runs],
+            "ais_each": [run.summary["ais"] for run in runs],
+            "speed_to_sam_each": _speeds(runs, part.of("sam")),
+            **self.study.columns(runs),
+        }
+
+    def _varied(self, run: FinishedRun) -> float | None:
+        """The varied setting of a run of vSAM's."""
+        if self.study.varied is None or run.method != "vsam" or run.recipe is None:
+            return None
+        return float(getattr(run.recipe.vsam, self.study.varied))
+
+
+def _speeds(runs: Sequence[FinishedRun], references: Sequence[FinishedRun]) -> list[float | None]:
+    """Each run's speed against SAM's of the same seed, where the two took turns."""
+    by_seed = {run.seed: run for run in references}
+    return [seed_speed(run, by_seed[run.seed]) if run.seed in by_seed else None for run in runs]
