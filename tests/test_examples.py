@@ -36,6 +36,7 @@ TESTED = {
     "own_part",
     "resume",
     "without_closure",
+    "your_own",
 }
 
 

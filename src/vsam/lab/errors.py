@@ -1,12 +1,14 @@
 """The ways in which the lab fails: by what the user gave, by two at once, by damaged files, and while running."""
 
-from vsam.lab.data.errors import DataError
-
 __all__ = ["DamagedError", "DataError", "InUseError", "RunError", "UserError"]
 
 
 class UserError(ValueError):
     """What the user gave cannot work; the message says what to do. Exit code 2."""
+
+
+class DataError(ValueError):
+    """Something about the user's data or request is wrong; the message says what to do. Exit code 2."""
 
 
 class InUseError(UserError):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from vsam.lab.data import load
-from vsam.lab.data.errors import DataError
 from vsam.lab.data.validation import hold_out
+from vsam.lab.errors import DataError
 
 
 def numbered(count=1000, noise=0.2):

@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, folder, resumable, typed_command
+from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, Use, folder, resumable, typed_command
 from vsam.lab.cli.progress import make_progress
 from vsam.lab.comparison.compare import compare as run_comparison
 from vsam.lab.comparison.rows import Row, summarise
 from vsam.lab.comparison.tables import SPEEDS, WRITERS, to_record, to_terminal
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
-from vsam.lab.methods import METHODS, find_method
+from vsam.lab.methods import all_methods, find_method
 from vsam.lab.recipes.recipe import load_recipe
 from vsam.lab.runs.environment import choose_device
 from vsam.lab.runs.folder import run_path
@@ -36,6 +36,7 @@ def compare(
     out: Out = None,
     tiny: Tiny = False,
     changes: Changes = None,
+    use: Use = None,
     data_dir: DataDir = None,
     device: Device = None,
     json: Annotated[_File, _output("json")] = None,
@@ -48,16 +49,14 @@ def compare(
         raise UserError(f"--seeds must be at least 1, got {seeds}.")
     if any(change.partition("=")[0].strip() == "method" for change in changes or ()):
         raise UserError("--set method=… is for vsam train: a comparison takes its methods from --methods.")
-    names = [method.name for method in METHODS] if methods == "all" else _names(methods)
+    names = [method.name for method in all_methods()] if methods == "all" else _names(methods)
     files = {"json": json, "csv": csv, "markdown": markdown, "latex": latex}
     to_output = [name for name, file in files.items() if str(file) == "-"]
     if len(to_output) > 1:
         raise UserError(f"Only one table fits the standard output, got - for {' and '.join(to_output)}.")
     chosen, target = choose_device(device), folder(out) or Path("runs")
     first = load_recipe(recipe, tiny=tiny, changes=changes or ())
-    recipes = [
-        first.model_copy(update={"method": name, "seed": first.seed + i}) for i in range(seeds) for name in names
-    ]
+    recipes = [first.updated(method=name, seed=first.seed + i) for i in range(seeds) for name in names]
     make_folder(target)
     place = run_path(target, first).parent.parent
     for file in files.values():

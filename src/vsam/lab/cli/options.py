@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from vsam.lab.errors import RunError, UserError
+from vsam.lab.own import use
 
-__all__ = ["Changes", "DataDir", "Device", "Out", "Tiny", "folder", "resumable", "typed_command"]
+__all__ = ["Changes", "DataDir", "Device", "Out", "Tiny", "Use", "folder", "resumable", "typed_command"]
 
 Changes = Annotated[
     list[str] | None,
@@ -23,6 +24,23 @@ DataDir = Annotated[
 ]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps. Default: the best there is.")]
 
+
+def _import(files: list[Path] | None) -> list[Path] | None:
+    for file in files or ():
+        use(file)
+    return files
+
+
+Use = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--use",
+        metavar="FILE.py",
+        help="Import methods, models and data of your own.",
+        callback=_import,
+        is_eager=True,
+    ),
+]
 Out = Annotated[str | None, typer.Option("--out", metavar="FOLDER", help="The folder to write to.")]
 
 

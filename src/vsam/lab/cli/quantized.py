@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from vsam.lab import models
-from vsam.lab.cli.options import DataDir, Device
+from vsam.lab.cli.options import DataDir, Device, Use
 from vsam.lab.data import Batches
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.recipes.recipe import check_recipe
@@ -27,6 +27,7 @@ _ADVICE = "Train the run anew, or give another one."
 
 def quantized(
     run: Annotated[Path, typer.Argument(help="The folder of a run that was trained with quantize settings.")],
+    use: Use = None,
     data_dir: DataDir = None,
     device: Device = None,
 ) -> None:

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from vsam.lab.cli.options import Use
+
 __all__ = ["report"]
 
 
@@ -19,6 +21,7 @@ def report(
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Write the figures and tables for papers too.")
     ] = True,
+    use: Use = None,
 ) -> None:
     """Write one page with tables and interactive figures of finished runs, which opens without a network.
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from vsam.lab.cli.options import DataDir, Device, Out, folder, resumable, typed_command
+from vsam.lab.cli.options import DataDir, Device, Out, Use, folder, resumable, typed_command
 from vsam.lab.cli.progress import make_progress
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
@@ -39,6 +39,7 @@ def study(
     ray: Annotated[
         str | None, typer.Option("--ray", metavar="[ADDRESS]", help="Run the cells as Ray tasks, here or on a cluster.")
     ] = None,
+    use: Use = None,
     data_dir: DataDir = None,
     device: Device = None,
 ) -> None:

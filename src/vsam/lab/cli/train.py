@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, folder, resumable
+from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, Use, folder, resumable
 from vsam.lab.cli.progress import make_progress
 from vsam.lab.errors import UserError
 from vsam.lab.recipes.recipe import load_recipe
@@ -21,6 +21,7 @@ def train(
     out: Out = None,
     tiny: Tiny = False,
     changes: Changes = None,
+    use: Use = None,
     data_dir: DataDir = None,
     device: Device = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard logs too.")] = False,

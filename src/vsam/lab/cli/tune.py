@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, folder, resumable
+from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, Use, folder, resumable
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import write_atomically
 from vsam.lab.methods import build_optimizer
@@ -42,6 +42,7 @@ def tune(
     out: Out = None,
     tiny: Tiny = False,
     changes: Changes = None,
+    use: Use = None,
     data_dir: DataDir = None,
     device: Device = None,
 ) -> None:

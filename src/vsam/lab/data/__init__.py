@@ -1,11 +1,16 @@
 """The lab's data: data sets that sit in memory, and reproducible, augmented batches of them."""
 
+import sys
+import types
+from collections.abc import Callable
+
 from vsam.lab.data.augment import Augment
 from vsam.lab.data.batches import Batch, Batches
 from vsam.lab.data.catalog import DEFAULT, Description, describe, load, names
 from vsam.lab.data.dataset import Dataset
-from vsam.lab.data.errors import DataError
 from vsam.lab.data.validation import HELD_OUT, hold_out
+from vsam.lab.errors import DataError
+from vsam.lab.own import Function, register
 
 __all__ = [
     "DEFAULT",
@@ -21,3 +26,14 @@ __all__ = [
     "load",
     "names",
 ]
+
+
+class _Room(types.ModuleType):
+    """This package, which is also a decorator: `@vsam.lab.data("name")` adds a data set of the user's own."""
+
+    def __call__(self, name: str) -> Callable[[Function], Function]:
+        """Decorate a function that returns a `Dataset`, or train images and labels and test images and labels."""
+        return register("data", name)
+
+
+sys.modules[__name__].__class__ = _Room

@@ -10,8 +10,8 @@ import zlib
 from pathlib import Path, PureWindowsPath
 
 from vsam.lab.data.download import download
-from vsam.lab.data.errors import DataError
 from vsam.lab.data.sources import ArchiveSource, check_directory, checksum_of, lies_there
+from vsam.lab.errors import DataError
 
 __all__ = ["extract", "find", "obtain"]
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from vsam.lab.data.errors import DataError
+from vsam.lab.errors import DataError
 
 __all__ = ["Augment", "Draws", "crop", "cutout", "flip", "normalise"]
 

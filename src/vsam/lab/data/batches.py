@@ -10,7 +10,7 @@ import torch
 
 from vsam.lab.data.augment import Augment, normalise
 from vsam.lab.data.dataset import Dataset
-from vsam.lab.data.errors import DataError
+from vsam.lab.errors import DataError
 
 __all__ = ["Batch", "Batches"]
 

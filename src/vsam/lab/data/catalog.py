@@ -8,19 +8,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from vsam.lab import own
 from vsam.lab.data.archive import find
 from vsam.lab.data.cifar import CIFAR10, CIFAR100, Cifar, load_cifar
 from vsam.lab.data.dataset import Dataset
-from vsam.lab.data.errors import DataError
 from vsam.lab.data.fashion import HOW_TO_GET, check_fashion, find_fashion, load_fashion, load_fashion_mini
 from vsam.lab.data.image_folder import load_folder
+from vsam.lab.data.own import load_own
 from vsam.lab.data.sources import data_directory
+from vsam.lab.errors import DataError
 
-__all__ = ["DEFAULT", "Description", "describe", "load", "names"]
+__all__ = ["DEFAULT", "LISTED", "Description", "describe", "load", "names"]
 
 DEFAULT = "fashion-mini"
 _CIFARS = {cifar.name: cifar for cifar in (CIFAR10, CIFAR100)}
-_NAMES = (DEFAULT, "fashion-mnist", *_CIFARS, "folder")
+LISTED = (DEFAULT, "fashion-mnist", *_CIFARS, "folder")
+"""What vsam itself has."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,8 @@ class Description:
 
 
 def names() -> tuple[str, ...]:
-    """The names that `load` knows; `folder` is written `folder:PATH`."""
-    return _NAMES
+    """The names that `load` knows, the user's own included; `folder` is written `folder:PATH`."""
+    return (*LISTED, *(brought.name for brought in own.list_own("data")))
 
 
 def load(
@@ -56,7 +59,8 @@ def load(
     """Load a data set into memory.
 
     Args:
-        name: `fashion-mini` (in the package), `fashion-mnist`, `cifar10`, `cifar100` or `folder:PATH`.
+        name: `fashion-mini` (in the package), `fashion-mnist`, `cifar10`, `cifar100`, `folder:PATH`, or the
+            name of one that the user brought.
         data_dir: where the files lie; else the environment's VSAM_DATA, else the user's cache folder.
         allow_download: fetch what is nowhere to be found (CIFAR only); damaged files are never replaced.
         size: for `folder:PATH`, the side of the images in pixels (32).
@@ -74,7 +78,9 @@ def load(
         if not path:
             raise DataError("folder needs a path: write folder:PATH, where PATH holds train/CLASS/ and test/CLASS/.")
         return load_folder(Path(path).expanduser(), size=32 if size is None else size, grey=bool(grey))
-    if separator or kind not in _NAMES:
+    if brought := own.find_own("data", name):
+        return load_own(brought, data_dir, size=size, grey=grey)
+    if separator or kind not in LISTED:
         raise DataError(_unknown(name))
     if size is not None or grey is not None:
         raise DataError(f"size and grey are for folder:PATH only: the images of {name} have a fixed shape.")
@@ -101,7 +107,12 @@ def describe(data_dir: str | os.PathLike[str] | None = None) -> list[Description
             None,
             None,
             None,
-            "Write folder:PATH, where PATH holds train/CLASS/ and test/CLASS/.",
+            "Your own images: --set data.name=folder:PATH, where PATH holds train/CLASS/ and test/CLASS/ "
+            "(--set data.size=64 for larger images, --set data.grey=true for one channel).",
+        ),
+        *(
+            Description(one.name, None, None, None, None, f"{one.summary} ({one.origin})", "Brought by --use.")
+            for one in own.list_own("data")
         ),
     ]
 
@@ -140,6 +151,6 @@ def _unusable(root: Path, error: OSError) -> str:
 
 
 def _unknown(name: str) -> str:
-    close = difflib.get_close_matches(name, _NAMES, n=1)
+    close = difflib.get_close_matches(name, names(), n=1)
     hint = f" Did you mean {close[0]}?" if close else ""
-    return f"There is no data set {name!r}.{hint} Known: {', '.join(_NAMES)} (as folder:PATH)."
+    return f"There is no data set {name!r}.{hint} Known: {', '.join(names())} (as folder:PATH)."

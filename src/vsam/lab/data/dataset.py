@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from vsam.lab.data.errors import DataError
+from vsam.lab.errors import DataError
 
 __all__ = ["Dataset", "channel_statistics"]
 

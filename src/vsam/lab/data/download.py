@@ -22,8 +22,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from vsam.lab.data.errors import DataError
 from vsam.lab.data.sources import checksum_of
+from vsam.lab.errors import DataError
 
 __all__ = ["download"]
 

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from vsam.lab.data.dataset import Dataset, channel_statistics
-from vsam.lab.data.errors import DataError
 from vsam.lab.data.sources import KnownFile, check_content, check_directory, lies_there
+from vsam.lab.errors import DataError
 
 __all__ = [
     "CLASS_NAMES",

@@ -10,7 +10,7 @@ import torch
 from PIL import Image, ImageOps
 
 from vsam.lab.data.dataset import Dataset, channel_statistics
-from vsam.lab.data.errors import DataError
+from vsam.lab.errors import DataError
 
 __all__ = ["load_folder"]
 
@@ -37,7 +37,7 @@ def load_folder(path: Path, *, size: int = 32, grey: bool = False) -> Dataset:
     train_images, train_labels = _read_split(path / "train", class_names, size, grey)
     test_images, test_labels = _read_split(path / "test", class_names, size, grey)
     mean, std = channel_statistics(train_images)
-    name = f"folder:{path}"
+    name = path.resolve().name
     return Dataset(name, train_images, train_labels, test_images, test_labels, class_names, mean, std)
 
 

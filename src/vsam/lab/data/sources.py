@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from vsam.lab.data.errors import DataError
+from vsam.lab.errors import DataError
 
 __all__ = [
     "ArchiveSource",

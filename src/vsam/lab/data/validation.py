@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from vsam.lab.data.dataset import Dataset
-from vsam.lab.data.errors import DataError
+from vsam.lab.errors import DataError
 
 __all__ = ["HELD_OUT", "hold_out"]
 

@@ -11,13 +11,15 @@ from typing import NamedTuple, TypedDict
 import torch
 from torch import nn
 
+from vsam.lab import own
+from vsam.lab.errors import UserError
 from vsam.lab.models.mobilenet import MobileNet
 from vsam.lab.models.pyramidnet import PyramidNet
 from vsam.lab.models.resnet import ResNet18
 from vsam.lab.models.resnet_cifar import ResNetCIFAR
 from vsam.lab.models.wide_resnet import WideResNet
 
-__all__ = ["ModelRow", "build", "canonical", "count_parameters", "describe", "names"]
+__all__ = ["ModelRow", "build", "canonical", "count_parameters", "describe", "is_known", "names"]
 
 _STRUCTURES = {
     "resnet18": "3×3 stem, 64-128-256-512 × 2 basic blocks, 1×1 convolution + BatchNorm shortcut",
@@ -62,19 +64,36 @@ def build(name: str, num_classes: int = 10, in_channels: int = 3) -> nn.Module:
         raise ValueError(f"num_classes must be at least 1, got {num_classes}.")
     if in_channels < 1:
         raise ValueError(f"in_channels must be at least 1, got {in_channels}.")
-    return _find(name).make(num_classes, in_channels)
+    brought = own.find_own("model", name)
+    if brought is None:
+        return _find(name).make(num_classes, in_channels)
+    model = own.call(brought, {"num_classes": num_classes, "in_channels": in_channels})
+    if not isinstance(model, nn.Module):
+        raise UserError(f"Model {name!r} of {brought.origin} must return an nn.Module, got {type(model).__name__}.")
+    return model
 
 
 def canonical(name: str) -> str:
     """The one spelling of an accepted name: `canonical("WRN_28_10") == "wrn28-10"`."""
+    if own.find_own("model", name):
+        return name
     with torch.device("meta"):
         build(name)
     return _find(name).name
 
 
+def is_known(name: str) -> bool:
+    """Whether vsam itself builds a model of that name."""
+    try:
+        _find(name)
+    except ValueError:
+        return False
+    return True
+
+
 def names() -> list[str]:
     """The models that are listed; `build` also accepts other depths and widths by rule."""
-    return list(_STRUCTURES)
+    return [*_STRUCTURES, *(brought.name for brought in own.list_own("model"))]
 
 
 def describe() -> list[ModelRow]:
@@ -86,7 +105,7 @@ def describe() -> list[ModelRow]:
             parameters_100=count_parameters(name, 100),
             structure=structure,
         )
-        for name, structure in _STRUCTURES.items()
+        for name, structure in _structures().items()
     ]
 
 
@@ -96,6 +115,10 @@ def count_parameters(name: str, num_classes: int = 10, in_channels: int = 3) -> 
     with torch.device("meta"):
         model = build(name, num_classes, in_channels)
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def _structures() -> dict[str, str]:
+    return _STRUCTURES | {brought.name: brought.summary for brought in own.list_own("model")}
 
 
 def _find(name: str) -> _Entry:
@@ -137,5 +160,6 @@ def _unknown(name: str) -> str:
     advice = f" Did you mean {' or '.join(near)}?" if near else ""
     return (
         f"unknown model {name!r}.{advice} Models: {', '.join(names())}; by rule also resnetD with D = 6n+2, "
-        "wrnD-K with D = 6n+4, pyramidnetD-ALPHA with D = 6n+2, mobilenet-W with W percent of the channels."
+        "wrnD-K with D = 6n+4, pyramidnetD-ALPHA with D = 6n+2, mobilenet-W with W percent of the channels. "
+        "Bring your own with --use FILE.py."
     )

@@ -4,10 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vsam.lab.methods import find_method
 from vsam.lab.paper import effects, measures
 from vsam.lab.paper.evidence import Group, NotRun, collect, with_other_gammas
 from vsam.lab.paper.measures import Finding, Measure
 from vsam.lab.paper.verdicts import Verdict, to_markdown, to_terminal
+from vsam.lab.study.plan import STUDIES
 
 __all__ = ["Verdict", "judge", "to_markdown", "to_terminal"]
 
@@ -45,7 +47,7 @@ def _judge(claim: _Claim, groups: Sequence[Group]) -> list[Verdict]:
     if claim.by_gamma:
         groups = [each for group in groups for each in (group, *with_other_gammas(group))]
     for group in groups:
-        if group.is_quantized != (claim.study == "lsq"):
+        if group.is_quantized != STUDIES[claim.study].is_quantized:
             continue
         try:
             found = claim.measure(group)
@@ -66,16 +68,8 @@ def _verdict(claim: _Claim, group: Group | None, found: Finding) -> Verdict:
     return Verdict(claim.sentence, name, scale, numbers, found.effect, claim.unit, found.verdict, found.reason)
 
 
-_BESIDES = {  # the methods that vSAM is held against in table 1
-    "sgd": "SGD",
-    "sam-5": "SAM-5",
-    "sam-10": "SAM-10",
-    "looksam-5": "LookSAM-5",
-    "esam": "ESAM",
-    "saf": "SAF",
-    "mesa": "MESA",
-    "ae-sam": "AE-SAM",
-}
+# The methods that vSAM is held against in table 1.
+_BESIDES = ("sgd", "sam-5", "sam-10", "looksam-5", "esam", "saf", "mesa", "ae-sam")
 _CLAIMS = (
     _Claim("SAM is more accurate than SGD.", "table1", "points", effects.gap("sam", "sgd"), measures.sam_beats_sgd),
     _Claim(
@@ -89,13 +83,13 @@ _CLAIMS = (
     _Claim("vSAM trains about 40 % faster than SAM.", "table1", "% faster", effects.speed, measures.faster_than_sam),
     *(
         _Claim(
-            f"vSAM is more accurate than {name}.",
+            f"vSAM is more accurate than {find_method(label).title}.",
             "table1",
             "points",
             effects.gap("vsam", label),
             measures.above("vsam", label),
         )
-        for label, name in _BESIDES.items()
+        for label in _BESIDES
     ),
     _Claim(
         "vSAM is more accurate than SAM-5 at like cost.",

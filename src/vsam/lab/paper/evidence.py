@@ -7,6 +7,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from vsam.lab.errors import UserError
+from vsam.lab.runs.facts import SOURCE
+from vsam.lab.study.plan import STUDIES
 
 __all__ = ["Group", "NotRun", "StudyRow", "collect", "samples_share", "seed_values", "with_other_gammas"]
 
@@ -57,6 +59,7 @@ class Group:
         scale: of the studies.
         model: the network.
         data: the data set.
+        is_quantized: whether these are runs of quantized networks, which speak only to the claims about those.
         rows: by study.
     """
 
@@ -64,12 +67,8 @@ class Group:
     scale: str
     model: str
     data: str
+    is_quantized: bool
     rows: dict[str, list[StudyRow]] = field(default_factory=dict)
-
-    @property
-    def is_quantized(self) -> bool:
-        """Whether these are runs of the study of LSQ, which speak to no other claim."""
-        return "lsq" in self.rows
 
     def row(self, method: str) -> StudyRow:
         """The row of a method with its recipe's own settings; raises `NotRun` without one."""
@@ -96,14 +95,17 @@ def collect(studies: Mapping[str, Mapping[str, Any]]) -> list[Group]:
     """
     groups: dict[tuple[Any, ...], Group] = {}
     for name, study in studies.items():
-        if name == "convergence":  # it trains no network, and its rows have no model or data
+        kind = STUDIES.get(name)
+        if kind is not None and kind.measure is not None:  # it trains no network, and its rows have no model or data
             continue
+        is_quantized = kind is not None and kind.is_quantized
         for row in _rows(name, study):
-            if str(row.get("label", "")).endswith("-full-precision"):  # where quantized runs begin, no method's row
+            if _is_source(row):
                 continue
             scale = str(study.get("scale", ""))
-            key = (name == "lsq", scale, *(row.get(key) for key in _ALIKE))
-            group = groups.setdefault(key, Group(_name(row), scale, str(row["model"]), str(row["data"])))
+            key = (is_quantized, scale, *(row.get(key) for key in _ALIKE))
+            new = Group(_name(row), scale, str(row["model"]), str(row["data"]), is_quantized)
+            group = groups.setdefault(key, new)
             rows = group.rows.setdefault(name, [])
             if any(_identity(row) == _identity(other) for other in rows):
                 raise UserError(f"Study {name} has two rows for {_identity(row)[0]} on {group.name}: keep one of them.")
@@ -159,6 +161,12 @@ def _rows(name: str, study: Mapping[str, Any]) -> list[StudyRow]:
             where = ".".join(map(str, first["loc"])) or "the row"
             raise UserError(f"Row {number} of study {name}: {where}: {first['msg']}. Run the study again.") from None
     return rows
+
+
+def _is_source(row: StudyRow) -> bool:
+    """Whether quantized runs begin there, which is no method's row; older records have no role."""
+    older = SOURCE if str(row.get("label", "")).endswith("-full-precision") else "run"
+    return bool(row.get("role", older) == SOURCE)
 
 
 def _identity(row: StudyRow) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from importlib import resources
 from typing import Any, Literal
 
 from vsam.lab.errors import UserError
+from vsam.lab.methods import METHODS, find_method
 from vsam.lab.recipes.recipe import Recipe, load_recipe
 
 __all__ = [
@@ -43,20 +44,9 @@ FEWEST_PARAMETERS, MOST_MILLIONS = 11_173_962, 36
 """Of Table 1: steps of every run, images, parameters of its smallest network and millions of its largest."""
 
 # What tells runs of one experiment apart, or changes speed and records but no result.
-_FREE = {"name", "method", "variant", "seed", "channels_last", "compile", "norms", "checkpoint_seconds"}
-_METHOD_TABLES = {
-    "vsam": "vsam",
-    "vsam-a": "vsam",
-    "looksam-5": "looksam",
-    "esam": "esam",
-    "saf": "saf",
-    "mesa": "mesa",
-    "ae-sam": "aesam",
-    "asam": "asam",
-}
+_FREE = {"name", "method", "variant", "seed", "channels_last", "compile", "norms", "checkpoint_seconds", "role"}
 _SETTING = re.compile(r"-(alpha|gamma)-([0-9.e+-]*[0-9])")
 _LABEL = re.compile(rf"(?P<method>.+?)(?P<varied>(?:{_SETTING.pattern})*)")
-_WITHOUT_RHO = ("sgd", "saf", "mesa")
 
 
 @dataclass(frozen=True)
@@ -174,16 +164,15 @@ def _is_papers(recipe: Recipe, varied: dict[str, float]) -> bool:
 
 def _what_decides(recipe: Recipe, method: str) -> dict[str, Any]:
     """The settings that decide the result of a method's run."""
-    settings = recipe.model_dump()
-    own = _METHOD_TABLES.get(method)
-    for name in _FREE | {table for table in _METHOD_TABLES.values() if table != own}:
+    settings, row = recipe.model_dump(), find_method(method)
+    for name in _FREE | {section for other in METHODS for section in other.sections - row.sections}:
         settings.pop(name, None)
     for split, count in NUM_IMAGES.items():
         if settings["data"][split] == count:
             settings["data"][split] = None
-    if method in _WITHOUT_RHO:
+    if "rho" not in row.settings and method != "asam":
         del settings["rho"]
-    if own == "vsam":
+    if "vsam" in row.sections:
         del settings["vsam"]["variant"]
         if method == "vsam-a":
             del settings["vsam"]["gamma"]

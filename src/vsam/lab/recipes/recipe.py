@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from vsam.lab import models
 from vsam.lab.errors import UserError
+from vsam.lab.own import find_own, origins
+from vsam.lab.own import use as use_file
 from vsam.lab.recipes.settings import (
+    ASAM_TIMES,
     AESAMSettings,
     ASAMSettings,
     AugmentSettings,
@@ -34,7 +37,7 @@ from vsam.lab.recipes.settings import (
     VSAMSettings,
 )
 
-__all__ = ["Recipe", "canonical_settings", "check_recipe", "load_recipe", "recipe_header", "recipe_names"]
+__all__ = ["Recipe", "bring", "canonical_settings", "check_recipe", "load_recipe", "recipe_header", "recipe_names"]
 
 _MOST_PARAMETERS = 10**9
 # Besides its own error tomllib lets through those of numbers too long for Python, and of nesting too deep for it.
@@ -59,10 +62,13 @@ class Recipe(Section):
         label_smoothing: ε, what is taken from the target and shared among the other classes.
         norms: record gradient and PSF norms of the sampled steps, for the price of one norm.
         checkpoint_seconds: how often a run is saved within an epoch; it always is at the end of one.
+        own: settings of a method of the user's own, by name.
+        use: the user's files and packages that method, model and data come from, with checksums or versions.
         role: what the run is for: itself, the trial of a search, or the source of quantized runs; it decides nothing.
     """
 
     name: PlainName
+    use: dict[str, str] = Field(default_factory=dict)
     data: DataSettings
     model: str
     epochs: Count
@@ -91,11 +97,15 @@ class Recipe(Section):
     esam: ESAMSettings = ESAMSettings()
     saf: SAFSettings = SAFSettings()
     mesa: MESASettings = MESASettings()
+    own: dict[str, bool | int | float | str] = Field(default_factory=dict)
     quantize: QuantizeSettings | None = None
 
     @field_validator("model")
     @classmethod
-    def _model_exists(cls, name: str) -> str:
+    def _model_exists(cls, name: str, info: ValidationInfo) -> str:
+        is_own = find_own("model", name) is not None
+        if is_own or (info.data.get("use") and not models.is_known(name)):  # a run from a file that is not in use here
+            return name
         if re.search(r"[0-9]{4}", name):
             raise ValueError(f"{name[:40]!r} is deeper or wider than the 999 that are built here.")
         found = models.canonical(name)
@@ -108,9 +118,24 @@ class Recipe(Section):
         """What tables and folders call a run: the method and its variant."""
         return f"{self.method}-{self.variant}" if self.variant else self.method
 
+    def value(self, key: str) -> Any:
+        """The setting with a dotted key; ASAM's radius follows SAM's where it is left out."""
+        found: Any = self
+        for name in key.split("."):
+            found = found.get(name) if isinstance(found, dict) else getattr(found, name)
+        return ASAM_TIMES * self.rho if key == "asam.rho" and found is None else found
+
+    def updated(self, **changes: Any) -> "Recipe":
+        """The recipe with other settings at the top, and the user's files that it then needs."""
+        changed = self.model_copy(update=changes)
+        needed = origins(method=changed.method, model=changed.model, data=changed.data.name)
+        return changed.model_copy(update={"use": needed})
+
     def to_toml(self) -> str:
         """The recipe with all its settings, as a file that `load_recipe` reads."""
-        return tomli_w.dumps(self.model_dump(exclude_none=True))
+        settings = self.model_dump(exclude_none=True)
+        unused = [name for name in ("use", "own", "role") if settings[name] in ({}, "run")]
+        return tomli_w.dumps({name: value for name, value in settings.items() if name not in unused})
 
 
 def recipe_names() -> list[str]:
@@ -131,6 +156,9 @@ def load_recipe(name: str, *, tiny: bool = False, changes: Iterable[str] = ()) -
         name: of one that ships with the package, or a path to a file.
         tiny: shrink it as its `[tiny]` table says, to a run of seconds.
         changes: `key=value` with dotted keys; they win over everything else.
+
+    A recipe that names files of the user's, `use = ["own.py"]`, has them imported; a run on data of the user's own is
+    named after these, and takes all of them.
     """
     text = _read(name)
     try:
@@ -147,12 +175,45 @@ def load_recipe(name: str, *, tiny: bool = False, changes: Iterable[str] = ()) -
         if settings["name"] and isinstance(settings["name"], str):
             settings["name"] += "-tiny"
         _merge(settings, smaller)
+    changed: dict[str, Any] = {}
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or not key.strip():
             raise UserError(f"--set needs key=value, got {change!r}.")
-        _merge(settings, _nested(key.strip(), _parse(value.strip())))
-    return check_recipe(name, settings)
+        _merge(changed, _nested(key.strip(), _parse(value.strip())))
+    bring(settings.pop("use", {}), Path(name).parent)
+    data = changed.get("data")
+    if isinstance(data, dict) and (own_name := _name_of_data(data.get("name"))):
+        settings["data"] = {}  # how much the recipe takes of its own images says nothing of others
+        settings["name"] = own_name + ("-tiny" if tiny else "")
+    _merge(settings, changed)
+    return check_recipe(name, settings).updated()
+
+
+def bring(use: Any, folder: Path = Path()) -> None:
+    """Import the user's files that a recipe names, in a list or with checksums, which must then be right."""
+    wanted = dict.fromkeys(use, "") if isinstance(use, list) else use
+    if not isinstance(wanted, dict) or not all(isinstance(part, str) for pair in wanted.items() for part in pair):
+        raise UserError(f'use must be a list of files, like use = ["own.py"], got {use!r:.80}.')
+    for file, checksum in wanted.items():
+        if not file.endswith(".py"):
+            continue  # a package, which is imported where it is installed
+        found = use_file(folder / file)
+        if checksum and found != checksum:
+            raise UserError(
+                f"{file} has changed: its checksum is {found}, and {checksum} was used. Restore the file, or train "
+                "anew with another --out."
+            )
+
+
+def _name_of_data(name: object) -> str | None:
+    """What runs on a user's own data are called."""
+    if not isinstance(name, str):
+        return None
+    kind, _, path = name.partition(":")
+    if kind == "folder" and path:
+        return Path(path).expanduser().resolve().name or None
+    return name if find_own("data", name) else None
 
 
 def check_recipe(name: str, settings: Mapping[str, Any]) -> Recipe:
@@ -172,8 +233,8 @@ def canonical_settings(settings: Any) -> Any:
     """The settings of a run in the form in which those of two runs are compared.
 
     Settings that are newer than the run have their defaults, which leave it as it was. Of the checkpoint that a
-    quantized run starts from counts which run it is of, not where all the runs lie. The role decides nothing. What is
-    no recipe at all is returned as it is.
+    quantized run starts from counts which run it is of, not where all the runs lie, and likewise of the user's files.
+    The role decides nothing. What is no recipe at all is returned as it is.
     """
     try:
         found = Recipe.model_validate(settings).model_dump(exclude_none=True, exclude={"role"})
@@ -181,6 +242,7 @@ def canonical_settings(settings: Any) -> Any:
         return settings
     if "quantize" in found:
         found["quantize"]["checkpoint"] = _name_of(found["quantize"]["checkpoint"])
+    found["use"] = {Path(file).name: version for file, version in found["use"].items()}
     return found
 
 

@@ -1,12 +1,16 @@
 """The tables of a recipe, and what each of their settings may be."""
 
-from typing import Annotated, Literal, Self
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from vsam.when import ReleasedVariation, Variation
+import vsam
+from vsam.lab.data.augment import Augment
 
 __all__ = [
+    "ASAM_TIMES",
     "AESAMSettings",
     "ASAMSettings",
     "AugmentSettings",
@@ -63,6 +67,15 @@ Epoch = Annotated[int, Field(ge=-1, le=10**9)]
 Bits = Annotated[int, Field(ge=2, le=32)]
 
 
+def default(of: Callable[..., Any], name: str) -> Any:
+    """The default that the library itself has for an argument, so that it stands once."""
+    return inspect.signature(of).parameters[name].default
+
+
+ASAM_TIMES = default(vsam.ASAM, "rho") / default(vsam.SAM, "rho")
+"""How many times SAM's radius ASAM takes where a recipe does not say."""
+
+
 class Section(BaseModel):
     """Nothing unknown, nothing converted (`true` is no number), nothing changed later."""
 
@@ -83,30 +96,30 @@ class DataSettings(Section):
 class AugmentSettings(Section):
     """What is done to training images; zeros switch a step off."""
 
-    padding: Annotated[int, Field(ge=0, le=512)] = 4
-    flip: Fraction = 0.5
-    cutout: CountOrZero = 16
-    cutout_probability: Fraction = 0.5
+    padding: Annotated[int, Field(ge=0, le=512)] = default(Augment, "padding")
+    flip: Fraction = default(Augment, "flip")
+    cutout: CountOrZero = default(Augment, "cutout")
+    cutout_probability: Fraction = default(Augment, "cutout_probability")
 
 
 class VSAMSettings(Section):
     """As in `vsam.VSAM`."""
 
-    alpha: NotNegative = 0.1
-    gamma: Fraction = 0.7
-    window: Count = 50
-    slices: Count = 5
-    start: CountOrZero = 100
-    initial: Positive = 1.0
-    minimum: Positive = 1.0
-    max_rate: PositiveFraction = 0.8
-    watch: Count | None = 10
-    variant: Literal["paper", "released"] = "paper"
+    alpha: NotNegative = default(vsam.VSAM, "alpha")
+    gamma: Fraction = default(vsam.VSAM, "gamma")
+    window: Count = default(vsam.VSAM, "window")
+    slices: Count = default(vsam.VSAM, "slices")
+    start: CountOrZero = default(vsam.VSAM, "start")
+    initial: Positive = float(default(vsam.VSAM, "initial"))
+    minimum: Positive = float(default(vsam.VSAM, "minimum"))
+    max_rate: PositiveFraction = default(vsam.VSAM, "max_rate")
+    watch: Count | None = default(vsam.VSAM, "watch")
+    variant: Literal["paper", "released"] = default(vsam.VSAM, "variant")
 
     @model_validator(mode="after")
     def _is_a_law(self) -> Self:
         """Ask the law itself whether the settings fit each other, whatever the method: compare runs several."""
-        law = Variation if self.variant == "paper" else ReleasedVariation
+        law: Any = vsam.Variation if self.variant == "paper" else vsam.ReleasedVariation
         law(**self.model_dump(exclude={"gamma", "variant"}))
         return self
 
@@ -114,47 +127,47 @@ class VSAMSettings(Section):
 class LookSAMSettings(Section):
     """As in `vsam.LookSAM`."""
 
-    scale: NotNegative = 0.1
+    scale: NotNegative = default(vsam.LookSAM, "scale")
 
 
 class ASAMSettings(Section):
-    """As in `vsam.ASAM`; without `rho` ten times the recipe's is taken."""
+    """As in `vsam.ASAM`; without `rho` it is `ASAM_TIMES` the recipe's."""
 
     rho: NotNegative | None = None
-    eta: NotNegative = 0.01
+    eta: NotNegative = default(vsam.ASAM, "eta")
 
 
 class AESAMSettings(Section):
     """As in `vsam.AESAM`."""
 
-    delta: BelowOne = 0.9
-    low: Number = -1.0
-    high: Number = 1.0
+    delta: BelowOne = default(vsam.AESAM, "delta")
+    low: Number = default(vsam.AESAM, "low")
+    high: Number = default(vsam.AESAM, "high")
 
 
 class ESAMSettings(Section):
     """As in `vsam.ESAM`."""
 
-    beta: PositiveFraction = 0.6
-    gamma: PositiveFraction = 0.5
+    beta: PositiveFraction = default(vsam.ESAM, "beta")
+    gamma: PositiveFraction = default(vsam.ESAM, "gamma")
 
 
 class SAFSettings(Section):
     """As in `vsam.SAFLoss`."""
 
-    lag: Annotated[int, Field(ge=1, le=1000)] = 3
-    temperature: Positive = 5.0
-    weight: NotNegative = 0.3
-    start_epoch: Epoch = 5
+    lag: Annotated[int, Field(ge=1, le=1000)] = default(vsam.SAFLoss, "lag")
+    temperature: Positive = default(vsam.SAFLoss, "temperature")
+    weight: NotNegative = default(vsam.SAFLoss, "weight")
+    start_epoch: Epoch = default(vsam.SAFLoss, "start_epoch")
 
 
 class MESASettings(Section):
     """As in `vsam.MESALoss`."""
 
-    decay: BelowOne = 0.9995
-    temperature: Positive = 5.0
-    weight: NotNegative = 0.8
-    start_epoch: Epoch = 5
+    decay: BelowOne = default(vsam.MESALoss, "decay")
+    temperature: Positive = default(vsam.MESALoss, "temperature")
+    weight: NotNegative = default(vsam.MESALoss, "weight")
+    start_epoch: Epoch = default(vsam.MESALoss, "start_epoch")
 
 
 class QuantizeSettings(Section):

@@ -3,23 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vsam.lab.methods import METHODS
+
 __all__ = ["Style", "styles_for"]
 
 # Okabe and Ito's colours where they are seen on white and on near black, and others between them.
-_FIXED = {
-    "sgd": "#808080",
-    "sam": "#0072b2",
-    "vsam": "#d55e00",
-    "vsam-a": "#e69f00",
-    "sam-5": "#56b4e9",
-    "looksam-5": "#009e73",
-    "ae-sam": "#cc79a7",
-    "esam": "#8a63d2",
-    "saf": "#a8842c",
-    "mesa": "#a4416b",
-    "sam-10": "#3aa6a6",
-    "asam": "#7d9a2b",
-}
+_FIXED = {method.name: method.color for method in METHODS if method.color}
 _COLORS = tuple(_FIXED.values())[1:]
 _MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
 _DASHES = ("solid", "dash", "dot", "dashdot")

@@ -145,4 +145,10 @@ def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def _difference(begun: dict[str, Any], wanted: dict[str, Any]) -> str:
     old, new = flat(begun), flat(wanted)
     keys = sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key))
-    return ", ".join(f"{key} {old.get(key)!r} instead of {new.get(key)!r}" for key in keys)
+    return ", ".join(_changed(key, old.get(key), new.get(key)) for key in keys)
+
+
+def _changed(key: str, old: object, new: object) -> str:
+    if key.startswith("use.") and old and new:
+        return f"{key.removeprefix('use.')} has changed since"
+    return f"{key} {old!r} instead of {new!r}"

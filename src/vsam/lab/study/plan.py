@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vsam.lab.comparison.progress import Progress
-from vsam.lab.methods import METHODS
+from vsam.lab.methods import METHODS, all_methods
 from vsam.lab.paper import numbers
 from vsam.lab.recipes.recipe import Recipe, load_recipe
 from vsam.lab.runs.facts import SOURCE
@@ -24,12 +24,11 @@ _RECIPES: dict[Scale, list[str]] = {
     "paper": [f"{data}-{model}" for model, data in numbers.PAIRS],
 }
 _STUDIED: dict[Scale, str] = {"tiny": "fashion-mini", "small": "cifar10-small-noisy", "paper": "cifar100-wrn28-10"}
-_QUANTIZED = ("sgd", "sam", "vsam")
 _ABLATED = ("sgd", "sam", "sam-5", "vsam", "vsam-a")
 
 
 def _table1(scale: Scale, seeds: int, runs: Path) -> list[Part]:
-    everything = [method.name for method in METHODS]
+    everything = [method.name for method in all_methods()]
     return [_methods(_load(name, scale), everything, seeds) for name in _RECIPES[scale]]
 
 
@@ -113,7 +112,7 @@ def _methods(recipe: Recipe, names: Sequence[str], seeds: int) -> Part:
 
 
 def _with(recipe: Recipe, seed: int, **changes: Any) -> Recipe:
-    return recipe.model_copy(update={"seed": recipe.seed + seed, **changes})
+    return recipe.updated(seed=recipe.seed + seed, **changes)
 
 
 def _varied(recipe: Recipe, settings: Sequence[dict[str, float]], seeds: int) -> Part:
@@ -155,6 +154,6 @@ def _quantized(scale: Scale, model: str, seeds: int, runs: Path) -> list[Part]:
             quantize=quantized.quantize.model_copy(update={"checkpoint": str(run_path(runs, start) / "checkpoint.pt")}),
         )
         for seed, start in enumerate(begin)
-        for method in _QUANTIZED
+        for method in (row.name for row in METHODS if row.is_quantized)
     ]
     return [Part(begin[0].name, tuple(begin)), Part(then[0].name, tuple(then))]

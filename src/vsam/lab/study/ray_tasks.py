@@ -14,7 +14,7 @@ import torch
 
 from vsam.lab.comparison.progress import Progress
 from vsam.lab.errors import RunError, UserError
-from vsam.lab.recipes.recipe import Recipe
+from vsam.lab.recipes.recipe import Recipe, bring
 from vsam.lab.runs.finished import read_epochs
 from vsam.lab.runs.folder import check_settings, run_path
 from vsam.lab.runs.store import RunStore, sentence
@@ -111,7 +111,9 @@ def _cores(ray: Any) -> int:
 def _train_one(recipe: str, runs: Path, data_dir: Path | None, device: str, threads: int) -> str | None:
     """Train one run to its end in a worker; returns what went wrong."""
     torch.set_num_threads(threads)
-    settings = Recipe.model_validate(tomllib.loads(recipe))
+    content = tomllib.loads(recipe)
+    bring(content.get("use", {}))
+    settings = Recipe.model_validate(content)
     where = torch.device(device)
     try:
         run = Run(settings, run_path(runs, settings), load_data(settings, data_dir, where), where)

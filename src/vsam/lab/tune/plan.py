@@ -44,7 +44,7 @@ class Plan:
     def settings(self) -> dict[str, Any]:
         """Everything that decides the result of a trial."""
         return {
-            "recipe": self.recipe.model_dump(mode="json"),
+            "recipe": _plain(self.recipe),
             "search": [str(one) for one in self.space],
             "seeds": self.seeds,
             "held_out": f"one in {HELD_OUT}",
@@ -66,6 +66,12 @@ class Plan:
         space = ",".join(str(one) for one in self.space)
         numbers = ["--method", self.recipe.method, "--trials", str(trials), "--seeds", str(self.seeds)]
         return shlex.join(["vsam", "tune", self.source, *self.options, *numbers, "--search", space])
+
+
+def _plain(recipe: Recipe) -> dict[str, Any]:
+    """The settings of the recipe; those that only users' own methods have are left out where there is none."""
+    dumped = recipe.model_dump(mode="json", exclude={"role", "use", "own"})
+    return dumped | {name: value for name, value in (("use", recipe.use), ("own", recipe.own)) if value}
 
 
 def make_plan(
@@ -98,6 +104,7 @@ def make_plan(
         return load_recipe(source, tiny=tiny, changes=[*changes, *more])
 
     recipe = load(())
+    options += [part for file in recipe.use if file.endswith(".py") for part in ("--use", file)]
     space = choose_space(search, load)
     return Plan(recipe, space, seeds, source, tuple(options), _tiny_table(source, changes))
 

@@ -14,20 +14,6 @@ __all__ = ["Range", "change", "choose_space", "own_values"]
 Load = Callable[[Sequence[str]], Recipe]
 Value = int | float
 
-_RHO = "rho=0.02:0.5:log"
-_DEFAULTS = {
-    "sam": _RHO,
-    "sam-5": _RHO,
-    "sam-10": _RHO,
-    "esam": _RHO,
-    "ae-sam": _RHO,
-    "looksam-5": f"{_RHO},looksam.scale=0.05:0.7:log",
-    "vsam": f"{_RHO},vsam.alpha=0.05:0.5:log,vsam.gamma=0:0.95",
-    "vsam-a": f"{_RHO},vsam.alpha=0.05:0.5:log",
-    "asam": "asam.rho=0.2:5:log",
-    "saf": "saf.weight=0.05:2:log",
-    "mesa": "mesa.weight=0.1:4:log",
-}
 # What every method reads. Not among them: what changes the data, the length of a trial or the draw of random numbers.
 _COMMON = ("lr", "momentum", "weight_decay", "label_smoothing", "batch")
 
@@ -75,12 +61,12 @@ def choose_space(text: str | None, load: Load) -> tuple[Range, ...]:
     recipe = load(())
     method = find_method(recipe.method)
     if text is None:
-        if method.name not in _DEFAULTS:
+        if method.search is None:
             raise UserError(
                 f"{recipe.method} has no settings of its own to search. Choose some of the training's, like "
                 "--search lr=0.01:0.3:log, or another --method."
             )
-        text = _DEFAULTS[method.name]
+        text = method.search
     ranges = tuple(_parse(part.strip(), load) for part in text.split(",") if part.strip())
     if not ranges:
         raise UserError("--search needs at least one range, like rho=0.02:0.5:log.")
@@ -106,15 +92,13 @@ def change(recipe: Recipe, values: Mapping[str, Value], **others: Any) -> Recipe
 
 def own_values(recipe: Recipe, space: Sequence[Range]) -> dict[str, Value]:
     """What the recipe itself says for the searched settings, as far as that lies within bounds."""
-    found = {one.key: _own(recipe, one.key) for one in space}
+    found = {one.key: _value(recipe, one.key) for one in space}
     return {one.key: found[one.key] for one in space if one.low <= found[one.key] <= one.high}
 
 
-def _own(recipe: Recipe, key: str) -> Any:
-    value: Any = recipe
-    for name in key.split("."):
-        value = getattr(value, name)
-    return 10 * recipe.rho if key == "asam.rho" and value is None else value
+def _value(recipe: Recipe, key: str) -> Any:
+    value = recipe.value(key)
+    return find_method(recipe.method).defaults.get(key) if value is None else value
 
 
 def _parse(part: str, load: Load) -> Range:
@@ -128,7 +112,7 @@ def _parse(part: str, load: Load) -> Range:
     if len(pieces) == 3 and low <= 0:
         raise UserError(f"--search {part}: a logarithmic range must begin above 0.")
     for piece in pieces[:2]:
-        value = _own(load((f"{key}={piece}",)), key)
+        value = load((f"{key}={piece}",)).value(key)
     return Range(key, low, high, log=len(pieces) == 3, whole=isinstance(value, int))
 
 
@@ -143,8 +127,8 @@ def _number(text: str, part: str) -> float:
 
 
 def _check_is_read(key: str, recipe: Recipe) -> None:
-    settings = find_method(recipe.method).settings
-    tables = {name.partition(".")[0] for name in settings if "." in name}
+    method = find_method(recipe.method)
+    settings, tables = method.settings, method.sections
     table, dot, _ = key.partition(".")
     is_read = table == "augment" or table in tables if dot else key in _COMMON or (key == "rho" and key in settings)
     if not is_read or (recipe.method == "vsam-a" and key == "vsam.gamma"):

@@ -1,0 +1,40 @@
+"""Data sets that users bring: their functions, and what these may return."""
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from vsam.lab.data.dataset import Dataset, channel_statistics
+from vsam.lab.errors import DataError
+from vsam.lab.own import Own, call
+
+__all__ = ["load_own"]
+
+
+def load_own(own: Own, data_dir: str | os.PathLike[str] | None, **options: Any) -> Dataset:
+    """What the user's function returns: a `Dataset`, or training images and labels and test images and labels.
+
+    Args:
+        own: the function; it is given those of `data_dir`, `size` and `grey` that it asks for.
+        data_dir: where data sets lie, if the user said.
+        options: `size` and `grey` of the recipe, None where it does not say.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    made = call(own, {"data_dir": data_dir, **given})
+    if isinstance(made, Dataset):
+        return replace(made, name=own.name)
+    if not isinstance(made, tuple | list) or len(made) != 4:
+        raise DataError(
+            f"Data {own.name!r} of {own.origin} must return a vsam.lab.data.Dataset, or train images, train labels, "
+            f"test images and test labels, got {type(made).__name__}."
+        )
+    train_images, train_labels, test_images, test_labels = map(torch.as_tensor, made)
+    if train_images.dtype != torch.uint8 or train_images.dim() != 4:
+        wrong = f"{train_images.dtype} {tuple(train_images.shape)}"
+        raise DataError(f"Data {own.name!r} of {own.origin}: images must be uint8 (N, C, H, W), got {wrong}.")
+    num_classes = int(max(train_labels.max(), test_labels.max())) + 1
+    names = tuple(str(number) for number in range(num_classes))
+    mean, std = channel_statistics(train_images)
+    return Dataset(own.name, train_images, train_labels.long(), test_images, test_labels.long(), names, mean, std)
