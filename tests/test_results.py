@@ -1,15 +1,19 @@
 """What the pages say of our results is what the results say."""
 
 import runpy
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
 from vsam.lab.paper.claims import judge, to_markdown
+from vsam.lab.report.figures.drawing import save_figure
+from vsam.lab.study.plan import STUDIES
 from vsam.lab.study.write import read_studies
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "benchmarks/results/small"
+FIGURES = REPOSITORY / "docs/figures"
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/reproduction.md"])
@@ -18,6 +22,21 @@ def test_tables_on_pages_are_those_of_the_results(page):
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     assert script["BLOCK"].search(text)
     assert script["filled"](text) == text
+
+
+def words(svg):
+    root = ElementTree.fromstring(svg)
+    return ["".join(element.itertext()).strip() for element in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_figures_are_drawn_from_the_numbers(name, tmp_path):
+    rows = read_studies(RESULTS, [name])[name]["rows"]
+    figures = STUDIES[name].draw(STUDIES[name], rows, {})
+    for file, figure in figures.items():
+        svg, _ = save_figure(figure, tmp_path / file)
+        assert words(svg.read_text(encoding="utf-8")) == words((FIGURES / f"{file}.svg").read_text(encoding="utf-8"))
+    assert {path.stem for path in FIGURES.glob(f"{name}*.svg")} == set(figures)
 
 
 def test_verdicts_follow_from_the_numbers():

@@ -9,7 +9,9 @@ __all__ = ["Style", "styles_for"]
 
 # Okabe and Ito's colours where they are seen on white and on near black, and others between them.
 _FIXED = {method.name: method.color for method in METHODS if method.color}
-_COLORS = tuple(_FIXED.values())[1:]
+# Whose colours others get, first those that are told apart best.
+_LENDERS = ("sam", "vsam", "vsam-a", "sam-5", "looksam-5", "ae-sam", "esam", "saf", "mesa", "sam-10", "asam")
+_COLORS = tuple(_FIXED[name] for name in _LENDERS)
 _MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
 _DASHES = ("solid", "dash", "dot", "dashdot")
 

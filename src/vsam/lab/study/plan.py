@@ -80,6 +80,12 @@ def _draw_norms(study: Study, rows: Sequence[Mapping[str, Any]], published: obje
     return {study.name: norms_figure(rows)}
 
 
+def _draw_convergence(study: Study, rows: Sequence[Mapping[str, Any]], published: object) -> "dict[str, Figure]":
+    from vsam.lab.study.convergence.average import convergence_figure
+
+    return {study.name: convergence_figure(rows)}
+
+
 _ALL = (
     Study("table1", "All methods: accuracy, second gradients and speed (table 1, figure 1)", _table1),
     Study("alpha", "What α does: samples and accuracy (the paper's study of α)", _alpha, "alpha", draw=_draw_setting),
@@ -98,7 +104,7 @@ _ALL = (
         columns=norms_of,
         draw=_draw_norms,
     ),
-    Study("convergence", "The average of Lemma 2 over T", measure=_convergence),
+    Study("convergence", "The average of Lemma 2 over T", draw=_draw_convergence, measure=_convergence),
 )
 STUDIES = {study.name: study for study in _ALL}
 

@@ -65,22 +65,12 @@ def height(figure):
     return figure.axes[0].get_window_extent().height
 
 
-def test_names_beside_points_do_not_overlap():
+def test_names_are_in_the_legend_and_take_no_room_from_the_points():
     speeds = {"sgd": 2.0, "sam": 1.0, "sam-5": 1.7, "vsam": 1.68, "vsam-a": 1.69, "looksam-5": 1.71}
     rows = [make_row(name, ais_ratio_to_sam=speed, accuracy=60 + speed) for name, speed in speeds.items()]
     figure = accuracy_against_speed(rows)
-    figure.draw_without_rendering()
-    boxes = [text.get_window_extent() for text in figure.axes[0].texts]
-    assert len(boxes) >= 3
-    for number, box in enumerate(boxes):
-        assert not any(box.overlaps(other) for other in boxes[number + 1 :])
-    beside = {text.get_text() for text in figure.axes[0].texts}
-    below = {text.get_text() for text in figure.legends[0].get_texts()}
-    assert beside | below == set(speeds)
-    assert not beside & below
-    assert figure.axes[0].get_window_extent().height == pytest.approx(
-        height(accuracy_against_speed(rows[:2])), rel=0.05
-    )
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(speeds)
+    assert height(figure) == pytest.approx(height(accuracy_against_speed(rows[:2])), rel=0.05)
 
 
 def test_one_seed_has_no_bars():
@@ -111,16 +101,6 @@ def test_the_axis_says_of_which_epoch_the_points_are():
     papers = accuracy_against_speed([make_row()], published={"sam": Published(accuracy=96.6, of_sam=100)})
     assert "filled: last epoch; hollow: best" in papers.axes[0].get_ylabel()
     assert accuracy_against_speed([make_row()]).axes[0].get_ylabel() == "test accuracy of the last epoch, %"
-
-
-def test_names_avoid_the_papers_points():
-    rows = [make_row("sam", accuracy=60.0), make_row("sgd", ais_ratio_to_sam=2.0, accuracy=61.0)]
-    figure = accuracy_against_speed(rows, published={"sam": Published(60.05, of_sam=105)})
-    figure.draw_without_rendering()
-    [axes] = figure.axes
-    hollow = axes.transData.transform((1.05, 60.05))
-    assert [text.get_text() for text in axes.texts] == ["sam", "sgd"]
-    assert not any(text.get_window_extent().contains(*hollow) for text in axes.texts)
 
 
 @pytest.mark.filterwarnings("error")

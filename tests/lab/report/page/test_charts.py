@@ -7,7 +7,6 @@ import pytest
 
 from lab.report.made import accuracy_at, make_comparison, make_run
 from lab.report.shared import EVIL, read_groups, rename
-from vsam.lab.paper.numbers import Published
 from vsam.lab.report.page.charts import epoch_charts, sample_chart, step_charts
 from vsam.lab.report.page.results import published_numbers
 from vsam.lab.report.page.speed_chart import speed_chart
@@ -88,26 +87,6 @@ def test_the_papers_points_are_hollow(tmp_path):
     assert papers["name"] == "sam, the paper's, best epoch"
     layout = charts_of(group)[0].spec["layout"]
     assert "filled: last epoch; hollow: best" in layout["yaxis"]["title"]["text"]
-
-
-def test_names_find_their_places_among_the_papers_points_too(tmp_path):
-    make_comparison(tmp_path, seeds=(0,), recipe="cifar10-resnet18", epochs=200)
-    [group], _ = read_groups(tmp_path)
-    styles, published = styles_for(group.labels), published_numbers(group)
-    near = {"vsam": Published(group.rows[2].accuracy + 0.1, of_sam=101)}
-    assert set(published) == {"sgd", "sam", "vsam"}
-    alone, among = (speed_chart(group, styles, numbers).spec["names"] for numbers in ({}, near))
-    assert set(alone) == set(among) == {"narrow", "wide"}
-    assert alone != among
-
-
-def test_crowded_names_are_left_out_on_a_narrow_screen_first(tmp_path):
-    for number in range(12):
-        changes = (f"variant=alpha-0.{number + 10}", f"vsam.alpha=0.{number + 10}")
-        make_run(tmp_path / str(number), "vsam", changes=changes, accuracy=50 + number % 4, ais=1000 + 30 * number)
-    [group], _ = read_groups(tmp_path)
-    names = charts_of(group)[0].spec["names"]
-    assert names["narrow"].count(None) > names["wide"].count(None)
 
 
 def test_samples_are_a_row_a_run(group):

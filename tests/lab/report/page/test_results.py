@@ -9,10 +9,9 @@ from lab.report.made import make_comparison, make_run
 from lab.report.shared import EVIL, read_groups, rename
 from vsam.lab.paper.numbers import Published
 from vsam.lab.report.page.page import make_page
-from vsam.lab.report.page.results import published_numbers, results_table
+from vsam.lab.report.page.results import published_numbers
 from vsam.lab.report.paper_tables import to_latex, to_markdown
 from vsam.lab.report.scale import describe_scale, is_small, scale_line
-from vsam.lab.report.style import styles_for
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +29,7 @@ def papers(tmp_path_factory):
 
 
 def html_of(group):
-    return results_table(group, styles_for(group.labels), published_numbers(group))
+    return make_page([group], []).partition("<h3>Results</h3>")[2].partition("</table>")[0]
 
 
 def test_small_runs_have_no_numbers_of_the_paper(small):

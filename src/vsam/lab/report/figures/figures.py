@@ -8,7 +8,6 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.text import Annotation
 
 from vsam.lab.comparison.rows import Row
 from vsam.lab.paper.numbers import Published
@@ -26,8 +25,7 @@ from vsam.lab.report.figures.drawing import (
 )
 from vsam.lab.report.groups import Group, labels_of
 from vsam.lab.report.metrics import STEP_METRICS
-from vsam.lab.report.placing import MORE_SIDES, place
-from vsam.lab.report.points import SpeedPoint, Spot, accuracy_axis, is_against_sam, published_spots, speed_points
+from vsam.lab.report.points import Spot, accuracy_axis, is_against_sam, published_spots, speed_points
 from vsam.lab.report.read import DrawnRun
 from vsam.lab.report.style import Style, styles_for
 from vsam.lab.report.text import shortened
@@ -69,8 +67,7 @@ def accuracy_against_speed(
         axes.set_ylabel(accuracy_axis(images, bool(hollow)).replace(" (", "\n("))
         title = _shorter(f"{name}: {_title(rows)}" if name else _title(rows), figure)
         axes.set_title(f"{title}\n{_explain_points(rows, [*hollow.values()])}", parse_math=False)
-        unnamed = _name_points(figure, axes, points, [*hollow.values()])
-        _add_names(figure, unnamed, styles)
+        _add_names(figure, [point.label for point in points], styles)
     return figure
 
 
@@ -196,53 +193,13 @@ def _draw_point(axes: Axes, point: Spot, style: Style, fillstyle: Literal["full"
     )
 
 
-def _name_points(figure: Figure, axes: Axes, points: Sequence[SpeedPoint], hollow: Sequence[Spot]) -> list[str]:
-    """Write the names where they hide neither points nor each other; return those that find no room."""
-    names = [_name(axes, point) for point in points]
-    figure.draw_without_rendering()  # only now is it known where everything is
-    frame, gap, unit = axes.get_window_extent(), 5.0, 72 / figure.dpi
-    all_points = [*points, *hollow]
-    spots = axes.transData.transform([(point.speed, point.accuracy) for point in all_points])
-    ends = axes.transData.transform([(p.speed + p.speed_std, p.accuracy + p.accuracy_std) for p in all_points])
-    boxes = [name.get_window_extent() for name in names]
-    sides = place(
-        [(float(x - frame.x0), float(y - frame.y0)) for x, y in spots],
-        [(float(x), float(y)) for x, y in ends - spots],
-        [(box.width, box.height) for box in boxes],
-        (frame.width, frame.height),
-        gap / unit,
-        MORE_SIDES,
-    )
-    for name, box, side in zip(names, boxes, sides, strict=True):
-        if side is None:
-            name.remove()
-        else:
-            left = gap * side[0] - unit * box.width * (1 - side[0]) / 2
-            bottom = gap * side[1] - unit * box.height * (1 - side[1]) / 2
-            name.set_position((left, bottom))
-    return [point.label for point, side in zip(points, sides, strict=True) if side is None]
-
-
 def _add_names(figure: Figure, labels: Sequence[str], styles: Styles) -> None:
-    """Put names that found no room below, and make the figure as much higher as they need, so that little moves."""
-    if not labels:
-        return
-    columns = min(3, len(labels))
+    """Put the names below, and make the figure as much higher as they need, so that the panel keeps its size."""
     looks = [styles[label] for label in labels]
     marks = [Line2D([], [], color=look.color, marker=MARKERS[look.marker], linestyle="") for look in looks]
     names = [shortened(label, LONGEST // 2) for label in labels]
-    legend = legend_below(figure, marks, names, columns, fontsize=8)
+    widest = max(map(len, names))
+    columns = max(1, min(len(labels), int(figure.get_figwidth() * 15 / (widest + 5))))
+    legend = legend_below(figure, marks, names, columns, fontsize=8, handletextpad=0.2, columnspacing=1.2)
     width, height = figure.get_size_inches()
     figure.set_size_inches(width, height + legend.get_window_extent().height / figure.dpi)
-
-
-def _name(axes: Axes, point: SpeedPoint) -> Annotation:
-    return axes.annotate(
-        shortened(point.label, LONGEST // 2),
-        (point.speed, point.accuracy),
-        (0, 0),
-        textcoords="offset points",
-        fontsize=8,
-        verticalalignment="bottom",
-        parse_math=False,
-    )

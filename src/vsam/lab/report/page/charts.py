@@ -15,7 +15,6 @@ from vsam.lab.report.style import Style
 from vsam.lab.report.text import shortened
 
 __all__ = [
-    "LONGEST",
     "Chart",
     "Styles",
     "epoch_charts",
@@ -28,8 +27,7 @@ __all__ = [
 
 Styles = Mapping[str, Style]
 
-LONGEST = 26
-"""Characters of a name that leave room for the figure on a narrow screen."""
+_LONGEST = 26  # characters of a name that leave room for the figure on a narrow screen
 
 
 @dataclass(frozen=True)
@@ -39,8 +37,7 @@ class Chart:
     Args:
         title: what it shows; not escaped.
         spec: `data` and `layout` of plotly. A trace's `meta` is the label that it belongs to, not escaped. Where there
-            are `rows`, they name the rows of each trace, which the page numbers as far as they are shown. Where there
-            are `names`, they say for a `narrow` and for a `wide` figure where each trace's text stands, if at all.
+            are `rows`, they name the rows of each trace, which the page numbers as far as they are shown.
         height: in pixels.
     """
 
@@ -64,7 +61,7 @@ def sample_chart(group: Group, styles: Styles) -> Chart | None:
     by_label: dict[str, list[tuple[str, Buckets]]] = {}
     for run in group.runs:
         if run.sampled is not None and len(run.sampled.index):
-            name = plain_text(_run_name(shortened(run.label, LONGEST), run.seed, run.state))
+            name = plain_text(_run_name(shortened(run.label, _LONGEST), run.seed, run.state))
             by_label.setdefault(run.label, []).append((name, run.sampled))
     if not by_label:
         return None

@@ -36,15 +36,6 @@
     return { places, axis: { ...axis, range: [Math.max(count, 1) - 0.5, -0.5] } };
   }
 
-  // Names stand where a figure of this width has room for them.
-  function naming(number) {
-    const { narrow, wide } = charts[number].names;
-    const sides = place(number).clientWidth < 660 ? narrow : wide;
-    return charts[number].data.map((trace, index) => (
-      sides[index] ? { mode: "markers+text", textposition: sides[index] } : { mode: "markers", textposition: "top right" }
-    ));
-  }
-
   function draw(number) {
     if (drawn.has(number)) return;
     drawn.add(number);
@@ -56,7 +47,6 @@
       data.forEach((trace, index) => { trace.y = places[index]; });
       Object.assign(layout.yaxis, axis);
     }
-    if (charts[number].names) naming(number).forEach((name, index) => Object.assign(data[index], name));
     // A finger that scrolls the page must not zoom a figure.
     const isTouched = matchMedia("(pointer: coarse)").matches;
     if (isTouched) layout.dragmode = false;
@@ -103,11 +93,6 @@
   charts.forEach((chart, number) => observer.observe(place(number)));
 
   boxes.forEach((box) => box.addEventListener("change", update));
-  addEventListener("resize", () => [...drawn].filter((number) => charts[number].names).forEach((number) => {
-    const names = naming(number);
-    const values = (key) => names.map((name) => name[key]);
-    Plotly.restyle(place(number), { mode: values("mode"), textposition: values("textposition") });
-  }));
   document.querySelectorAll("button[data-all]").forEach((button) => button.addEventListener("click", () => {
     boxes.forEach((box) => { box.checked = Boolean(button.dataset.all); });
     update();

@@ -1,21 +1,53 @@
 """The page: one file that opens without a network and asks nothing of anybody."""
 
+import json
 from collections.abc import Sequence
 from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 import vsam
 from vsam.lab.errors import UserError
+from vsam.lab.paper import numbers
 from vsam.lab.report.groups import Group, labels_of
-from vsam.lab.report.page.markup import element, script_json, text
-from vsam.lab.report.page.sections import Charts, group_section, method_switches, problem_section
+from vsam.lab.report.page.charts import Chart
+from vsam.lab.report.page.results import HEADINGS, PAPER_HEADINGS
+from vsam.lab.report.page.sections import make_section
 from vsam.lab.report.read import DrawnRun
-from vsam.lab.report.scale import scale_line
 from vsam.lab.report.style import styles_for
+from vsam.lab.report.text import printable
 
 __all__ = ["make_page"]
 
 # The browser itself refuses whatever would leave the page.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+_SHAPES = {
+    "circle": "M9 6a5 5 0 1 0 10 0a5 5 0 1 0 -10 0z",
+    "square": "M9 1h10v10h-10z",
+    "diamond": "M14 0l6 6l-6 6l-6 -6z",
+    "triangle-up": "M14 0l6 11h-12z",
+    "cross": "M12 1h4v3h3v4h-3v3h-4v-3h-3v-4h3z",
+    "star": "M14 0l1.5 4h4.3l-3.4 2.7l1.3 4.5l-3.7 -2.7l-3.7 2.7l1.3 -4.5l-3.4 -2.7h4.3z",
+}
+_LOOK = {
+    "policy": _POLICY,
+    "shapes": _SHAPES,
+    "dashes": {"solid": "", "dash": "6 3", "dot": "2 2", "dashdot": "6 2 2 2"},
+    "states": {
+        "broken": "not used",
+        "unfinished": "unfinished: drawn dotted, not in the table",
+        "finished": "in the table",
+    },
+    "headings": list(HEADINGS),
+    "paper_headings": list(PAPER_HEADINGS),
+    "paper": {
+        "millions": f"{numbers.FEWEST_PARAMETERS // 10**6} to {numbers.MOST_MILLIONS}",
+        "images": f"{numbers.NUM_IMAGES['train']:,}",
+        "steps": f"{numbers.STEPS:,}",
+    },
+}
 
 
 def make_page(groups: Sequence[Group], outside: Sequence[DrawnRun], title: str | None = None) -> str:
@@ -26,31 +58,32 @@ def make_page(groups: Sequence[Group], outside: Sequence[DrawnRun], title: str |
         outside: runs that are in no group, to be listed with the reason.
         title: of the page; by default what was run.
     """
-    title = title or _title(groups)
+    environment = Environment(
+        loader=PackageLoader("vsam.lab.report.page", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        finalize=lambda value: value if isinstance(value, Markup) else printable(value),
+    )
     styles = styles_for(labels_of(groups))
-    charts = Charts()
-    sections = "".join(group_section(group, styles, charts) for group in groups)
-    body = [
-        element("header", f"<h1>{text(title)}</h1>{_overview(groups, outside)}"),
-        method_switches(styles) if styles else "",
-        "<noscript><p>The figures need JavaScript; the tables do not.</p></noscript>",
-        element("main", problem_section(outside, groups) + sections),
-        element("footer", f"<p>Made by vsam {text(vsam.__version__)}. Figures by plotly.js.</p>"),
-        f'<script type="application/json" id="charts">{script_json(charts.specs)}</script>',
-        f"<script>{_plotly()}</script>" if charts.specs else "",
-        f"<script>{_resource('page.js')}</script>",
-    ]
-    head = [
-        '<meta charset="utf-8">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        '<meta name="color-scheme" content="light dark">',
-        '<link rel="icon" href="data:,">',
-        f"<title>{text(title)}</title>",
-        f"<style>{_resource('page.css')}</style>",
-    ]
-    lines = ["<!doctype html>", '<html lang="en">', "<head>", *head, "</head>", "<body>", *body, "</body>", "</html>"]
-    return "\n".join(line for line in lines if line) + "\n"
+    charts: list[Chart] = []
+    sections = [make_section(group, styles, charts) for group in groups]
+    return environment.get_template("page.html").render(
+        **_LOOK,
+        title=title or _title(groups),
+        styles=styles,
+        charts=charts,
+        sections=sections,
+        outside=outside,
+        counts=_counts(groups),
+        flawed=[*outside, *(run for group in groups for run in group.runs if run.problems)],
+        facts_of=_facts,
+        specs=_script_json([chart.spec for chart in charts]),
+        plotly=_plotly() if charts else "",
+        css=_resource("page.css"),
+        script=_resource("page.js"),
+        version=vsam.__version__,
+    )
 
 
 def _title(groups: Sequence[Group]) -> str:
@@ -62,29 +95,38 @@ def _title(groups: Sequence[Group]) -> str:
     return " and ".join([", ".join(labels[:-1]), labels[-1]]) if len(labels) > 1 else labels[0]
 
 
-def _overview(groups: Sequence[Group], outside: Sequence[DrawnRun]) -> str:
+def _counts(groups: Sequence[Group]) -> str:
     finished = sum(len(group.finished) for group in groups)
     unfinished = sum(len(group.runs) for group in groups) - finished
     counts = [f"{finished} finished run{'s' if finished != 1 else ''}"]
-    counts += [f"{unfinished} unfinished"] if unfinished else []
-    counts += [f'<a href="#problems">{len(outside)} not used</a>'] if outside else []
-    links = "".join(
-        f'<li><a href="#group-{group.slug}">{text(group.title)}</a> <small>({text(group.recipe)})</small>: '
-        f"{text(scale_line(group))}</li>"
-        for group in groups
-    )
-    return f'<p class="lead">{", ".join(counts)}.</p><nav aria-label="Settings"><ul>{links}</ul></nav>'
+    return ", ".join(counts + ([f"{unfinished} unfinished"] if unfinished else []))
 
 
-def _plotly() -> str:
+def _facts(run: DrawnRun) -> list[tuple[str, str]]:
+    """Where the run is, and everything in its summary."""
+    environment = run.summary.get("environment")
+    facts = {name: value for name, value in run.summary.items() if name != "environment"}
+    facts |= environment if isinstance(environment, dict) else {}
+    return [("folder", str(run.path)), *((str(name), str(value)) for name, value in facts.items())]
+
+
+def _script_json(value: Any) -> Markup:
+    """JSON that may stand within a script element: nothing in it can end the element."""
+    plain = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&":
+        plain = plain.replace(sign, f"\\u{ord(sign):04x}")
+    return Markup(plain)
+
+
+def _plotly() -> Markup:
     try:
         from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
     except ModuleNotFoundError as error:
         raise UserError("A report needs the package plotly: pip install 'vsam[lab]'.") from error
     code = str(get_plotlyjs())
     assert "</script" not in code
-    return code
+    return Markup(code)
 
 
-def _resource(name: str) -> str:
-    return (resources.files("vsam.lab.report.page") / name).read_text(encoding="utf-8")
+def _resource(name: str) -> Markup:
+    return Markup((resources.files("vsam.lab.report.page") / name).read_text(encoding="utf-8"))
