@@ -1,12 +1,31 @@
-"""One finished run of each kind, made once, for all tests that only read it."""
+"""One finished run of each kind, made once, for all tests that only read it; tests that start processes are slow."""
 
 import shutil
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lab.command import QUICK, vsam
+from lab import command
 from lab.helpers import open_run
+
+
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Mark what runs the command in processes of its own, by itself or by a fixture: `make quick` leaves it out."""
+    for item in items:
+        fixtures = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009 - private
+        functions = [item.function, *(one.func for definitions in fixtures for one in definitions)]
+        if any(_starts_processes(function) for function in functions):
+            item.add_marker(pytest.mark.slow)
+
+
+def _starts_processes(function: Callable[..., Any]) -> bool:
+    function = getattr(function, "hypothesis", function)
+    code, names = getattr(function, "__code__", None), getattr(function, "__globals__", {})
+    starters = (command.vsam, command.Command)
+    return code is not None and any(names.get(name) in starters for name in code.co_names if callable(names.get(name)))
 
 
 @pytest.fixture(scope="session")
@@ -14,8 +33,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the finished run of a method below its name."""
     folder = tmp_path_factory.mktemp("finished")
     for method in ("sgd", "sam", "vsam"):
-        command = vsam("train", *QUICK, "--set", f"method={method}", "--out", method, folder=folder)
-        assert command.code == 0, command.stderr
+        with closing(open_run(folder / method, f"method={method}")) as run:
+            while not run.is_finished:
+                run.train_epoch()
     return folder
 
 
@@ -28,9 +48,8 @@ def run(finished: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def _half(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("half") / "run"
-    run = open_run(path)
-    run.train_epoch()
-    run.close()
+    with closing(open_run(path)) as run:
+        run.train_epoch()
     return path
 
 
