@@ -71,6 +71,17 @@ def test_the_example_runs_by_itself(capsys):
     assert "second gradients" in capsys.readouterr().out
 
 
+def test_the_page_says_what_works(tmp_path):
+    text = (EXAMPLE.parents[1] / "docs/your-own.md").read_text(encoding="utf-8")
+    (tmp_path / "own.py").write_text(text.partition("```python\n")[2].partition("```")[0])
+    own.use(tmp_path / "own.py")
+    changes = ("data.name=noise", "model=perceptron", "method=decayed-3", "own.gamma=0.3", "epochs=1", "batch=100")
+    done, failures = compare([load_recipe("fashion-mini", changes=changes)], tmp_path, None, CPU)
+    assert failures == []
+    assert done[0].path == tmp_path / "noise/decayed-3/seed-0"
+    assert done[0].summary["train_images"] == 400
+
+
 def test_runs_are_trained_resumed_and_reported_like_ours(example, tmp_path):
     recipes = [recipe(f"method={name}") for name in ("sgd", "often-at-first")]
     done, failures = compare(recipes, tmp_path, None, CPU)

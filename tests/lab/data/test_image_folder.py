@@ -30,7 +30,7 @@ def test_classes_are_folders_in_alphabetical_order(folder):
     assert dataset.class_names == ("a", "b")
     assert dataset.train_labels.tolist() == [0, 1, 1]
     assert dataset.test_labels.tolist() == [0, 1]
-    assert dataset.name == f"folder:{folder}"
+    assert dataset.name == folder.name
 
 
 def test_pixels_arrive_channels_first_and_resized(folder):

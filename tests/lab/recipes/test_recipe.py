@@ -154,7 +154,7 @@ def test_changes_win_over_tiny_and_later_ones_over_earlier_ones():
         ("vsam.windw=3", "unknown key 'vsam.windw'. Did you mean 'window'?"),
         ("data.nois=3", "unknown key 'data.nois'. Did you mean 'noise'?"),
         ("augment.cutuot=3", "Did you mean 'cutout'?"),
-        ("zzzz=3", "Known: name, data, model"),
+        ("zzzz=3", "Known: name, use, data, model"),
         ("epochs=many", "epochs: .*got 'many'"),
         ("epochs=0", "epochs: .*greater than or equal to 1, got 0"),
         ("epochs=1.5", "epochs: .*got 1.5"),
