@@ -8,7 +8,7 @@ from torch import nn
 
 import vsam.lab
 from vsam.lab.comparison.compare import compare
-from vsam.lab.recipes.recipe import load_recipe
+from vsam.lab.recipes.load import load_recipe
 
 
 class OftenAtFirst(vsam.Every):

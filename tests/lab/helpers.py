@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from vsam.lab.comparison.rows import Row
-from vsam.lab.recipes.recipe import load_recipe
+from vsam.lab.recipes.load import load_recipe
 from vsam.lab.runs.train import Run, load_data
 
 CPU = torch.device("cpu")

@@ -20,7 +20,7 @@ from vsam.lab.data import Dataset, load
 from vsam.lab.errors import DataError, UserError
 from vsam.lab.methods import all_methods, build_optimizer, find_method
 from vsam.lab.models import build
-from vsam.lab.recipes.recipe import load_recipe
+from vsam.lab.recipes.load import load_recipe
 from vsam.lab.report import write_report
 from vsam.lab.runs.folder import run_path
 from vsam.lab.study.plan import STUDIES

@@ -17,7 +17,7 @@ from vsam.lab import models
 from vsam.lab.cli import main
 from vsam.lab.cli.app import app
 from vsam.lab.methods import METHODS
-from vsam.lab.recipes.recipe import recipe_names
+from vsam.lab.recipes.load import recipe_names
 
 COMMANDS = sorted(get_command(app).commands)
 

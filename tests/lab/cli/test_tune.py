@@ -13,7 +13,7 @@ from lab.command import Command, assert_refused, vsam
 from lab.tune.plans import QUICK, quick_plan
 from vsam.lab.cli.tune import tune
 from vsam.lab.errors import DataError, UserError
-from vsam.lab.recipes.recipe import load_recipe
+from vsam.lab.recipes.load import load_recipe
 from vsam.lab.tune.queue import Queue
 from vsam.lab.tune.search import make_pruner
 

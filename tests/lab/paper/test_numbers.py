@@ -4,7 +4,7 @@ import pytest
 
 from vsam.lab.errors import UserError
 from vsam.lab.paper import numbers
-from vsam.lab.recipes.recipe import load_recipe
+from vsam.lab.recipes.load import load_recipe
 
 
 def recipe(*changes, name="cifar10-resnet18"):
@@ -57,7 +57,7 @@ def test_every_shipped_recipe_is_the_papers_setting(model, data):
 
 
 def test_the_shipped_recipes_expect_the_number_that_the_paper_reports():
-    from vsam.lab.recipes.recipe import recipe_header
+    from vsam.lab.recipes.load import recipe_header
 
     for model, data in numbers.PAIRS:
         vsam = numbers.table1(model, data)["vsam"]

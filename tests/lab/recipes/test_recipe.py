@@ -8,7 +8,8 @@ import torch
 from vsam.lab import models
 from vsam.lab.errors import UserError
 from vsam.lab.methods import find_method
-from vsam.lab.recipes.recipe import check_recipe, load_recipe, recipe_header, recipe_names
+from vsam.lab.recipes.load import load_recipe, recipe_header, recipe_names
+from vsam.lab.recipes.recipe import check_recipe
 
 SMALLEST = """
 data = { name = "fashion-mini" }

@@ -10,7 +10,7 @@ from typer.main import get_command
 from vsam.lab.cli.app import app
 from vsam.lab.methods import find_method
 from vsam.lab.paper import numbers
-from vsam.lab.recipes.recipe import load_recipe, recipe_header, recipe_names
+from vsam.lab.recipes.load import load_recipe, recipe_header, recipe_names
 
 HEADINGS = ("Command", "Hardware", "Time", "Expected")
 OF_THE_PAPER = [(f"{data}-{model}", model, data) for model, data in numbers.PAIRS]

@@ -4,7 +4,7 @@ import pytest
 
 from lab.command import QUICK, assert_refused, vsam
 from vsam.lab.errors import UserError
-from vsam.lab.recipes.recipe import load_recipe
+from vsam.lab.recipes.load import load_recipe
 from vsam.lab.recipes.settings import VSAMSettings
 
 

@@ -5,7 +5,7 @@ import json
 import math
 from pathlib import Path
 
-from vsam.lab.recipes.recipe import load_recipe
+from vsam.lab.recipes.load import load_recipe
 
 ENVIRONMENT = {"vsam": "0.1.0", "torch": "2.13.0", "device": "CPU Made Up", "threads": 2, "commit": "abc123"}
 

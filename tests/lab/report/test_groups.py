@@ -10,7 +10,7 @@ from lab.helpers import CPU, quick_recipe
 from lab.report.made import make_comparison, make_run
 from vsam.lab.data.validation import hold_out
 from vsam.lab.paper.numbers import reference
-from vsam.lab.recipes.recipe import load_recipe
+from vsam.lab.recipes.load import load_recipe
 from vsam.lab.report import write_report
 from vsam.lab.report.find import find_runs
 from vsam.lab.report.groups import group_runs, labels_of

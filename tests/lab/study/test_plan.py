@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from vsam.lab.methods import METHODS
-from vsam.lab.recipes.recipe import load_recipe
+from vsam.lab.recipes.load import load_recipe
 from vsam.lab.runs.folder import run_path
 from vsam.lab.study.plan import STUDIES
 from vsam.lab.study.study import SCALES

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.image import imread
 
 from lab.tune.plans import QUICK_CHANGES, quick_plan
-from vsam.lab.recipes.recipe import load_recipe
+from vsam.lab.recipes.load import load_recipe
 from vsam.lab.tune.best import to_recipe
 from vsam.lab.tune.picture import accuracy_against_settings
 from vsam.lab.tune.plan import make_plan

@@ -16,7 +16,7 @@ from vsam.lab.comparison.tables import SPEEDS, WRITERS, to_record, to_terminal
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.methods import all_methods, find_method
-from vsam.lab.recipes.recipe import load_recipe
+from vsam.lab.recipes.load import load_recipe
 from vsam.lab.runs.environment import choose_device
 from vsam.lab.runs.folder import run_path
 

@@ -13,7 +13,8 @@ from vsam.lab import data as data_room
 from vsam.lab import models as model_room
 from vsam.lab.cli.options import DataDir, Use
 from vsam.lab.methods import Method, all_methods, find_method
-from vsam.lab.recipes.recipe import Recipe, load_recipe, recipe_header, recipe_names
+from vsam.lab.recipes.load import load_recipe, recipe_header, recipe_names
+from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.recipes.settings import ASAM_TIMES
 
 __all__ = ["data", "explain", "methods", "models", "recipes"]

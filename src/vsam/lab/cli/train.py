@@ -8,7 +8,7 @@ import typer
 from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, Use, folder, resumable
 from vsam.lab.cli.progress import make_progress
 from vsam.lab.errors import UserError
-from vsam.lab.recipes.recipe import load_recipe
+from vsam.lab.recipes.load import load_recipe
 from vsam.lab.runs.environment import choose_device
 from vsam.lab.runs.folder import run_path
 from vsam.lab.runs.train import Run, load_data

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from vsam.lab.errors import UserError
 from vsam.lab.methods import METHODS, find_method
-from vsam.lab.recipes.recipe import Recipe, load_recipe
+from vsam.lab.recipes.load import load_recipe
+from vsam.lab.recipes.recipe import Recipe
 
 __all__ = [
     "ALPHA_STUDY_GAMMA",

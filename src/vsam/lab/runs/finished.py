@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from vsam.lab.recipes.recipe import Recipe
+from vsam.lab.recipes.recipe import Recipe, modern
 from vsam.lab.runs.facts import Facts, facts_of
 from vsam.lab.runs.lines import Lines, number, read_json, read_json_lines
 
@@ -209,7 +209,7 @@ def _read_settings(path: Path) -> tuple[str, dict[str, Any]]:
 
 def _understand(settings: dict[str, Any], problems: list[str]) -> Recipe | None:
     try:
-        return Recipe.model_validate(settings)
+        return Recipe.model_validate(modern(settings))
     except ValidationError as error:
         keys = ", ".join(".".join(str(part) for part in problem["loc"]) for problem in error.errors())
         problems.append(f"config.toml does not fit this version of vsam ({keys}): settings are shown as they are.")

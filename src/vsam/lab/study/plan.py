@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from vsam.lab.comparison.progress import Progress
 from vsam.lab.methods import METHODS, all_methods
 from vsam.lab.paper import numbers
-from vsam.lab.recipes.recipe import Recipe, load_recipe
+from vsam.lab.recipes.load import load_recipe
+from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.runs.facts import SOURCE
 from vsam.lab.runs.folder import run_path
 from vsam.lab.study.norms import norms_of

@@ -14,7 +14,8 @@ import torch
 
 from vsam.lab.comparison.progress import Progress
 from vsam.lab.errors import RunError, UserError
-from vsam.lab.recipes.recipe import Recipe, bring
+from vsam.lab.recipes.load import bring
+from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.runs.finished import read_epochs
 from vsam.lab.runs.folder import check_settings, run_path
 from vsam.lab.runs.store import RunStore, sentence

@@ -12,7 +12,8 @@ from typing import Any
 from vsam.lab.data.validation import HELD_OUT
 from vsam.lab.errors import UserError
 from vsam.lab.files import write_atomically
-from vsam.lab.recipes.recipe import Recipe, load_recipe
+from vsam.lab.recipes.load import load_recipe
+from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.tune.space import Range, choose_space, own_values
 
 __all__ = ["Plan", "enter_folder", "make_plan"]

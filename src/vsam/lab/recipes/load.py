@@ -1,0 +1,137 @@
+"""Recipes by name or file: read, shrunk, changed and checked."""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from vsam.lab.errors import UserError
+from vsam.lab.own import find_own
+from vsam.lab.own import use as use_file
+from vsam.lab.recipes.recipe import Recipe, check_recipe, nearest
+
+__all__ = ["bring", "load_recipe", "recipe_header", "recipe_names"]
+
+# Besides its own error tomllib lets through those of numbers too long for Python, and of nesting too deep for it.
+_NOT_TOML = (ValueError, RecursionError)
+
+
+def recipe_names() -> list[str]:
+    """The recipes that ship with the package."""
+    return sorted(path.name.removesuffix(".toml") for path in _folder().iterdir() if path.name.endswith(".toml"))
+
+
+def recipe_header(name: str) -> str:
+    """The comment at the top of a recipe: its command, hardware, time and expected result."""
+    lines = _read(name).splitlines()
+    return "\n".join(line.removeprefix("#").strip() for line in lines[: _first_setting(lines)])
+
+
+def load_recipe(name: str, *, tiny: bool = False, changes: Iterable[str] = ()) -> Recipe:
+    """Read and check a recipe.
+
+    Args:
+        name: of one that ships with the package, or a path to a file.
+        tiny: shrink it as its `[tiny]` table says, to a run of seconds.
+        changes: `key=value` with dotted keys; they win over everything else.
+
+    A recipe that names files of the user's, `use = ["own.py"]`, has them imported; a run on data of the user's own is
+    named after these, and takes all of them.
+    """
+    text = _read(name)
+    try:
+        settings = tomllib.loads(text)
+    except _NOT_TOML as error:
+        raise UserError(f"Recipe {name} is not valid TOML: {error}.") from error
+    smaller = settings.pop("tiny", {})
+    settings.setdefault("name", Path(name).name.removesuffix(".toml"))
+    if tiny:
+        if not isinstance(smaller, dict):
+            raise UserError(f"Recipe {name}: tiny must be a table, got {smaller!r}.")
+        if not smaller:
+            raise UserError(f"Recipe {name} has no [tiny] table, so --tiny cannot shrink it. Add one.")
+        if settings["name"] and isinstance(settings["name"], str):
+            settings["name"] += "-tiny"
+        _merge(settings, smaller)
+    changed: dict[str, Any] = {}
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f"--set needs key=value, got {change!r}.")
+        _merge(changed, _nested(key.strip(), _parse(value.strip())))
+    bring(settings.pop("use", {}), Path(name).parent)
+    data = changed.get("data")
+    if isinstance(data, dict) and (own_name := _name_of_data(data.get("name"))):
+        settings["data"] = {}  # how much the recipe takes of its own images says nothing of others
+        settings["name"] = own_name + ("-tiny" if tiny else "")
+    _merge(settings, changed)
+    return check_recipe(name, settings).updated()
+
+
+def bring(use: Any, folder: Path = Path()) -> None:
+    """Import the user's files that a recipe names, in a list or with checksums, which must then be right."""
+    wanted = dict.fromkeys(use, "") if isinstance(use, list) else use
+    if not isinstance(wanted, dict) or not all(isinstance(part, str) for pair in wanted.items() for part in pair):
+        raise UserError(f'use must be a list of files, like use = ["own.py"], got {use!r:.80}.')
+    for file, checksum in wanted.items():
+        if not file.endswith(".py"):
+            continue  # a package, which is imported where it is installed
+        found = use_file(folder / file)
+        if checksum and found != checksum:
+            raise UserError(
+                f"{file} has changed: its checksum is {found}, and {checksum} was used. Restore the file, or train "
+                "anew with another --out."
+            )
+
+
+def _name_of_data(name: object) -> str | None:
+    """What runs on a user's own data are called."""
+    if not isinstance(name, str):
+        return None
+    kind, _, path = name.partition(":")
+    if kind == "folder" and path:
+        return Path(path).expanduser().resolve().name or None
+    return name if find_own("data", name) else None
+
+
+def _folder() -> Any:
+    return resources.files("vsam.lab") / "recipes"
+
+
+def _read(name: str) -> str:
+    if name in recipe_names():
+        return str((_folder() / f"{name}.toml").read_text(encoding="utf-8"))
+    path = Path(name)
+    if path.suffix == ".toml":
+        try:
+            return path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise UserError(f"Recipe {path} cannot be read: {error}.") from error
+    raise UserError(f"There is no recipe {name!r}.{nearest(name, recipe_names())} See vsam recipes.")
+
+
+def _first_setting(lines: list[str]) -> int:
+    return next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
+
+
+def _parse(value: str) -> Any:
+    try:
+        parsed = tomllib.loads(f"value = {value}")
+    except _NOT_TOML:
+        return value
+    return parsed["value"] if len(parsed) == 1 else value
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    for name in reversed(key.split(".")):
+        value = {name: value}
+    return value  # type: ignore[no-any-return]
+
+
+def _merge(settings: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    for key, value in changes.items():
+        if isinstance(value, Mapping) and isinstance(settings.get(key), dict):
+            _merge(settings[key], value)
+        else:
+            settings[key] = dict(value) if isinstance(value, Mapping) else value
