@@ -1,6 +1,8 @@
 """One finished run of each kind, made once, for all tests that only read it; tests that start processes are slow."""
 
+import multiprocessing
 import shutil
+import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -24,8 +26,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 def _starts_processes(function: Callable[..., Any]) -> bool:
     function = getattr(function, "hypothesis", function)
     code, names = getattr(function, "__code__", None), getattr(function, "__globals__", {})
-    starters = (command.vsam, command.Command)
-    return code is not None and any(names.get(name) in starters for name in code.co_names if callable(names.get(name)))
+    starters = [command.vsam, command.Command, subprocess, multiprocessing]
+    return code is not None and any(names.get(name) is one for name in code.co_names for one in starters)
 
 
 @pytest.fixture(scope="session")
