@@ -49,7 +49,7 @@ class Command:
         self.process: BaseProcess = process
         return self
 
-    def wait(self, seconds: float = 180) -> "Command":
+    def wait(self, seconds: float = 600) -> "Command":
         self.process.join(seconds)
         if self.process.is_alive():
             self.kill()

@@ -28,5 +28,5 @@ def test_an_interrupt_during_the_imports_ends_in_one_line(module):
     # An editable installation copies the beginning of the command: the one beside the package is meant.
     environment = os.environ | {"PYTHONPATH": str(Path(vsam.__file__).parents[1])}
     command = [sys.executable, "-c", INTERRUPTED.format(module=module)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "Interrupted.\n")

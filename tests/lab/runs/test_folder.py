@@ -19,7 +19,7 @@ def state(folder):
 
 
 def wait_for(is_so, command):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not is_so():
         assert command.is_running, command.stderr
         assert time.monotonic() < end
