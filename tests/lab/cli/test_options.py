@@ -42,7 +42,7 @@ def test_the_commands_are_these():
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_options_are_these(name):
-    assert options(COMMANDS[name]) == OPTIONS[name] | ({"--use"} if name != "recipes" else set())
+    assert options(COMMANDS[name]) == OPTIONS[name] | ({"--use"} if name not in ("recipes", "bench") else set())
 
 
 @pytest.mark.parametrize(
