@@ -41,3 +41,8 @@ def test_figures_are_drawn_from_the_numbers(name, tmp_path):
 
 def test_verdicts_follow_from_the_numbers():
     assert (RESULTS / "claims.md").read_text(encoding="utf-8") == to_markdown(judge(read_studies(RESULTS)))
+
+
+def test_the_speed_of_batches_can_be_measured():
+    script = runpy.run_path(str(REPOSITORY / "benchmarks/batches.py"))
+    assert script["images_per_second"]((1, 8, 8), count=200, channels_last=True) > 0

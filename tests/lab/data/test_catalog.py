@@ -5,7 +5,6 @@ import pytest
 from vsam.lab.data import DEFAULT, DataError, catalog, describe, load, names
 from vsam.lab.data import fashion as fashion_module
 from vsam.lab.data.cifar import CIFAR10
-from vsam.lab.data.throughput import images_per_second
 
 
 @pytest.fixture(autouse=True)
@@ -154,10 +153,6 @@ def test_a_packed_file_of_another_size_is_damage(tmp_path, content):
     row = by_name(tmp_path)["fashion-mnist"]
     assert row.found is None
     assert f"{folder / 't10k-labels-idx1-ubyte.gz'} is damaged" in row.damage
-
-
-def test_the_speed_can_be_measured():
-    assert images_per_second((1, 8, 8), count=200, channels_last=True) > 0
 
 
 def test_a_data_directory_that_is_a_file_is_named(tmp_path):

@@ -68,6 +68,7 @@ def _verdict(claim: _Claim, group: Group | None, found: Finding) -> Verdict:
     return Verdict(claim.sentence, name, scale, numbers, found.effect, claim.unit, found.verdict, found.reason)
 
 
+_FASTER, _FASTER_QUANTIZED = 40, 50  # percent, as the paper claims; its own numbers are 35 to 51, and 54 and 65
 # The methods that vSAM is held against in table 1.
 _BESIDES = ("sgd", "sam-5", "sam-10", "looksam-5", "esam", "saf", "mesa", "ae-sam")
 _CLAIMS = (
@@ -80,7 +81,13 @@ _CLAIMS = (
         measures.as_accurate_as_sam,
         by_gamma=True,
     ),
-    _Claim("vSAM trains about 40 % faster than SAM.", "table1", "% faster", effects.speed, measures.faster_than_sam),
+    _Claim(
+        f"vSAM trains about {_FASTER} % faster than SAM.",
+        "table1",
+        "% faster",
+        effects.speed,
+        measures.about_faster(_FASTER),
+    ),
     *(
         _Claim(
             f"vSAM is more accurate than {find_method(label).title}.",
@@ -143,10 +150,10 @@ _CLAIMS = (
         measures.as_accurate_as_sam,
     ),
     _Claim(
-        "With LSQ at 4 bits vSAM trains more than 50 % faster than SAM.",
+        f"With LSQ at 4 bits vSAM trains more than {_FASTER_QUANTIZED} % faster than SAM.",
         "lsq",
         "% faster",
         effects.quantized_speed,
-        measures.faster_when_quantized,
+        measures.faster_by(_FASTER_QUANTIZED),
     ),
 )

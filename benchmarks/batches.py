@@ -1,4 +1,4 @@
-"""Measure how many images a second the training batches deliver: `python -m vsam.lab.data.throughput`."""
+"""Measure how many images a second the training batches deliver: `python benchmarks/batches.py`."""
 
 from __future__ import annotations
 
