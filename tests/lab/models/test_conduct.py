@@ -94,6 +94,7 @@ def test_channels_last_is_kept_and_changes_nothing(name: str) -> None:
     assert strided == [True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_compiles_into_one_graph(name: str) -> None:
     torch.compiler.reset()

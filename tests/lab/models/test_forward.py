@@ -27,6 +27,7 @@ def test_logits_are_finite(name: str, shape: tuple[int, int, int]) -> None:
     assert logits.isfinite().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", models.names())
 def test_every_parameter_gets_a_gradient(name: str) -> None:
     torch.manual_seed(0)
@@ -39,6 +40,7 @@ def test_every_parameter_gets_a_gradient(name: str) -> None:
         assert parameter.grad.any(), parameter_name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_a_few_steps_learn_a_batch(name: str) -> None:
     torch.manual_seed(0)

@@ -141,6 +141,7 @@ def test_a_searchs_trials_are_called_what_they_are(tmp_path):
     assert "1,600 training images" in scale_line(search)
 
 
+@pytest.mark.slow
 def test_no_sentence_of_a_search_says_test(tmp_path):
     make_trial(tmp_path / "runs/a")
     [group], _ = groups_in(tmp_path)

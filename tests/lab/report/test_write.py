@@ -50,6 +50,7 @@ def test_flawed_runs_are_named(tmp_path):
     assert files.problems[0].startswith(f"{tmp_path / 'bad'}: summary.json is not valid JSON")
 
 
+@pytest.mark.slow
 def test_nothing_but_unfinished_runs_gets_figures_of_what_is_there(tmp_path):
     make_run(tmp_path / "run", finished=False)
     files = write_report([tmp_path / "run"], tmp_path / "report.html")

@@ -148,6 +148,7 @@ def test_weights_that_explode_in_the_last_step_are_no_result(tmp_path):
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "count"), [("sam", 10), ("vsam", 4), ("looksam-5", 3)])
 def test_a_run_whose_second_gradients_are_never_finite_is_no_result(tmp_path, method, count):
     arguments = ("train", *QUICK, "--set", f"method={method}", "--set", "rho=1e30", "--out", "run")

@@ -121,6 +121,7 @@ def test_memory_that_runs_out_stops_one_cell_only(tmp_path, monkeypatch):
     assert [row.label for row in outcome.parts[0].rows] == ["sgd"]
 
 
+@pytest.mark.slow
 def test_nothing_starts_from_a_run_that_is_not_finished(tmp_path):
     begin = part("begin", ("method=sgd", "lr=1e30"), ("method=sgd", "seed=1"))
     sources = [run_path(tmp_path / "runs", recipe) for recipe in begin.recipes]
@@ -139,6 +140,7 @@ SPOILT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", SPOILT)
 def test_nothing_starts_from_a_checkpoint_that_cannot_be_read(tmp_path, words):
     begin = part("begin", ("method=sgd",), ("method=sgd", "seed=1"))
@@ -174,6 +176,7 @@ def test_a_summary_that_no_run_can_have_is_written_anew(tmp_path):
     assert run(study(parts), tmp_path).to_dict()["rows"] == rows
 
 
+@pytest.mark.slow
 def test_a_seed_with_few_common_turns_has_a_speed(tmp_path):
     changes = [(f"method={method}", "epochs=5", f"seed={seed}") for seed in (0, 1) for method in ("sam", "sgd")]
     outcome = run(study([part("one", *changes)]), tmp_path)

@@ -122,6 +122,7 @@ def draw(plan, results=RESULTS):
     return accuracy_against_settings(plan, results, 200)
 
 
+@pytest.mark.slow
 def test_the_picture_shows_each_kind_of_trial():
     whole = draw(quick_plan())
     assert imread(io.BytesIO(whole)).std() > 0.05

@@ -19,6 +19,7 @@ def states(queue):
     return [trial.state.name for trial in queue.trials()]
 
 
+@pytest.mark.slow
 def test_a_trial_belongs_to_one_process(tmp_path):
     first, second = open_queue(tmp_path, 2), open_queue(tmp_path, 2)
     with first.claim() as one, second.claim() as other, second.claim() as none:
@@ -66,6 +67,7 @@ def test_another_machines_trial_is_taken_over_after_an_hour_of_silence(tmp_path,
     assert ours.trial(claimed.number).user_attrs["sign"]["place"] == ours._place
 
 
+@pytest.mark.slow
 def test_whoever_wakes_up_late_finds_its_trial_ended_and_goes_on(tmp_path):
     database = f"sqlite:///{tmp_path}/study.db"
     sleeper = open_search(tmp_path / "there", 2, storage=database)
@@ -80,6 +82,7 @@ def test_whoever_wakes_up_late_finds_its_trial_ended_and_goes_on(tmp_path):
     assert count_states(results(sleeper)) == "2 trials: 2 complete"
 
 
+@pytest.mark.slow
 def test_machines_that_begin_a_trial_at_the_same_moment_do_not_exceed_the_number(tmp_path):
     here, there = (open_queue(tmp_path / name, 1, tmp_path / "study.db") for name in ("here", "there"))
     for queue in (here, there):
@@ -93,6 +96,7 @@ def test_machines_that_begin_a_trial_at_the_same_moment_do_not_exceed_the_number
     assert [result.number for result in results(search)] == [0, 1]
 
 
+@pytest.mark.slow
 def test_different_searches_share_a_database(tmp_path):
     database = f"sqlite:///{tmp_path}/study.db"
     for number, plan in enumerate((quick_plan(), quick_plan(search="rho=0.1:0.2"))):

@@ -59,6 +59,7 @@ def _rho(path):
     return line.partition("=")[2]
 
 
+@pytest.mark.slow
 def test_the_test_images_do_not_matter(tmp_path):
     plan = quick_plan()
     dataset = small_data(plan)
@@ -86,6 +87,7 @@ def test_a_finished_search_changes_nothing(searched):
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_more_trials_can_be_asked_for(tmp_path):
     open_search(tmp_path, 1).run(Watched())
     watched = Watched()
@@ -94,6 +96,7 @@ def test_more_trials_can_be_asked_for(tmp_path):
     assert open_search(tmp_path, 2).run(Watched()) == 0
 
 
+@pytest.mark.slow
 def test_interrupted_at_every_moment_it_tries_and_finds_the_same(searched, tmp_path):
     folder, _ = searched
     moments = iter([("start", 0, 0), ("step", 1), ("epoch", 0, 1), ("step", 4), ("epoch", 0, 2), ("start", 1, 0)])
@@ -206,6 +209,7 @@ def test_a_full_disk_is_nobodys_failure(tmp_path, monkeypatch):
     assert count_states(results(search)) == "2 trials: 2 complete"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("no memory left"), MemoryError()])
 def test_settings_that_need_too_much_memory_fail_and_the_search_goes_on(tmp_path, error):
     def stop(event):
@@ -218,6 +222,7 @@ def test_settings_that_need_too_much_memory_fail_and_the_search_goes_on(tmp_path
     assert results(search)[0].error == (str(error) or "MemoryError")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("others", "state", "epochs"), [(101.0, "pruned", 4), (-1.0, "complete", 6)])
 def test_a_trial_that_lags_behind_is_pruned_late_and_never_early(tmp_path, others, state, epochs):
     search = open_search(tmp_path, 6, quick_plan("epochs=6", search="rho=0.1:0.5"))

@@ -26,6 +26,7 @@ def texts(figure, path):
     return ["".join(element.itertext()).strip() for element in root.iter(f"{SVG}text")]
 
 
+@pytest.mark.slow
 def test_both_files_are_written_and_are_the_same_every_time(group, tmp_path):
     first = save_figure(learning_curves(group), tmp_path / "first")
     second = save_figure(learning_curves(group), tmp_path / "second.v2")
@@ -103,6 +104,7 @@ def test_the_axis_says_of_which_epoch_the_points_are():
     assert accuracy_against_speed([make_row()]).axes[0].get_ylabel() == "test accuracy of the last epoch, %"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_long_names_are_shortened_so_that_figures_have_room(tmp_path):
     for number in range(3):
@@ -123,6 +125,7 @@ def test_learning_curves_are_means_over_seeds(group, tmp_path):
     assert {"sgd", "sam", "vsam", "test accuracy, %", "training loss, nats"} <= set(texts(figure, tmp_path))
 
 
+@pytest.mark.slow
 def test_norms_have_a_column_a_group(group, tmp_path):
     make_comparison(tmp_path / "other", recipe="cifar100-small")
     [other], _ = read_groups(tmp_path / "other")
@@ -143,6 +146,7 @@ def test_strips_show_which_steps_were_sampled(group):
     assert alpha[3].tolist() == [float(step % 3 == 1) for step in range(1, 13)]
 
 
+@pytest.mark.slow
 def test_names_are_drawn_as_they_are(tmp_path):
     name = EVIL[-28:-5]
     rename(make_run(tmp_path / "run"), name)

@@ -9,6 +9,8 @@ from vsam.lab.errors import UserError
 from vsam.lab.study.convergence.average import SCHEDULES, convergence_figure, reading, run_convergence, slope
 from vsam.lab.study.convergence.descent import METHODS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
