@@ -1,6 +1,7 @@
 """`vsam methods`, `models`, `explain`, `recipes` and `data`: what there is."""
 
 import json as json_module
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -51,7 +52,8 @@ def explain(method: Annotated[str, typer.Argument(help="A method's name, see vsa
         "Reference": known.reference,
     }
     lines = [f"{known.name}: {known.summary}.", "", *(f"{name:11}{fact}" for name, fact in facts.items() if fact)]
-    typer.echo("\n".join([*lines, "", f"Try        vsam train --set method={method}"]))
+    files = "".join(f" --use {shlex.quote(str(file))}" for file in use or ())
+    typer.echo("\n".join([*lines, "", f"Try        vsam train{files} --set method={method}"]))
 
 
 def recipes() -> None:

@@ -37,6 +37,7 @@ from vsam.lab.recipes.settings import (
 __all__ = ["Recipe", "canonical_settings", "check_recipe", "modern", "nearest"]
 
 _MOST_PARAMETERS = 10**9
+_RARE = ("use", "own", "role")
 _RENAMED = {"initial": "initial_samples", "minimum": "min_samples"}
 
 
@@ -129,9 +130,12 @@ class Recipe(Section):
 
     def to_toml(self) -> str:
         """The recipe with all its settings, as a file that `load_recipe` reads."""
-        settings = self.model_dump(exclude_none=True)
-        unused = [name for name in ("use", "own", "role") if settings[name] in ({}, "run")]
-        return tomli_w.dumps({name: value for name, value in settings.items() if name not in unused})
+        return tomli_w.dumps(self.plain())
+
+    def plain(self) -> dict[str, Any]:
+        """All settings in plain types, without those that only users' own, trials and the like have."""
+        settings = self.model_dump(mode="json", exclude_none=True)
+        return {name: value for name, value in settings.items() if not (name in _RARE and value in ({}, "run"))}
 
 
 def check_recipe(name: str, settings: Mapping[str, Any]) -> Recipe:

@@ -28,7 +28,7 @@ def to_recipe(plan: Plan, command: str, results: Sequence[Result], num_validatio
     lines = [f"# {title}", "#"]
     for heading, text in paragraphs.items():
         lines += textwrap.wrap(_line(text), 108, initial_indent=f"# {heading:10}", subsequent_indent=f"# {'':10}")
-    settings = recipe.model_dump(exclude_none=True) | ({"tiny": plan.tiny} if plan.tiny else {})
+    settings = recipe.plain() | ({"tiny": plan.tiny} if plan.tiny else {})
     return "\n".join(lines) + "\n" + tomli_w.dumps(settings)
 
 
