@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -26,8 +27,12 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 def _starts_processes(function: Callable[..., Any]) -> bool:
     function = getattr(function, "hypothesis", function)
     code, names = getattr(function, "__code__", None), getattr(function, "__globals__", {})
+    used = [names[name] for name in (code.co_names if code else ()) if name in names]
     starters = [command.vsam, command.Command, subprocess, multiprocessing]
-    return code is not None and any(names.get(name) is one for name in code.co_names for one in starters)
+    helpers = [one for one in used if isinstance(one, FunctionType) and one is not function]
+    return any(one is starter for one in used for starter in starters) or any(
+        _starts_processes(one) for one in helpers if one.__module__ == function.__module__
+    )
 
 
 @pytest.fixture(scope="session")

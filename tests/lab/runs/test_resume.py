@@ -95,6 +95,7 @@ def test_a_summary_that_says_nothing_is_written_anew(finished, run, content):
 OTHERS = [method.name for method in METHODS if method.name not in ("sgd", "sam", "vsam")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", OTHERS)
 def test_every_other_method_goes_on_in_the_middle_of_an_epoch(tmp_path, method):
     changes = [f"method={method}", "data.train=64", "batch=32", "checkpoint_seconds=1e-6"]

@@ -110,10 +110,14 @@ def _trainer(ray: str | None) -> Iterator[Train | None]:
 def _show(outcome: Outcome, out: Path, paths: Sequence[Path]) -> None:
     console = Console(width=None if sys.stdout.isatty() else 120)
     for one in outcome.renderables():
-        console.print(one, highlight=False, markup=False)
+        if isinstance(one, str):
+            typer.echo(one)
+        else:
+            console.print(one)
     for path in paths:
         typer.echo(path)
-    typer.echo(f"See it all: {shlex.join(['vsam', 'report', str(out), '-o', str(out / 'report.html')])}")
+    if (out / "runs").exists():
+        typer.echo(f"See it all: {shlex.join(['vsam', 'report', str(out), '-o', str(out / 'report.html')])}")
 
 
 def _compare(out: Path) -> None:

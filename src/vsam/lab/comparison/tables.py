@@ -14,7 +14,8 @@ from vsam.lab.runs.finished import FinishedRun
 __all__ = [
     "SPEEDS",
     "WRITERS",
-    "latex_line",
+    "latex_table",
+    "markdown_table",
     "to_csv",
     "to_json",
     "to_latex",
@@ -71,22 +72,34 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 def to_markdown(rows: Sequence[Row]) -> str:
     """A table for a README."""
-    lines = [_HEADINGS, ("---", *("---:" for _ in _HEADINGS[1:])), *(_cells(row, "±") for row in _counted(rows))]
-    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    table = markdown_table([_HEADINGS, *(_cells(row, "±") for row in _counted(rows))])
     note = f"\n{_APART}.\n" if "~" in table else ""
     return f"{_title(rows)}\n\n{table}{note}"
 
 
 def to_latex(rows: Sequence[Row]) -> str:
     """A booktabs table for a paper."""
-    lines = [_HEADINGS, *(_cells(row, r"$\pm$") for row in _counted(rows))]
-    first, *rest = map(latex_line, lines)
-    body = "\n".join([r"\toprule", first, r"\midrule", *rest, r"\bottomrule"])
-    note = f"% {_APART}\n" if "sim" in body else ""
-    return f"% {_title(rows)}\n{note}\\begin{{tabular}}{{l{'r' * (len(_HEADINGS) - 1)}}}\n{body}\n\\end{{tabular}}\n"
+    table = latex_table([_HEADINGS, *(_cells(row, r"$\pm$") for row in _counted(rows))])
+    note = f"% {_APART}\n" if "sim" in table else ""
+    return f"% {_title(rows)}\n{note}{table}"
 
 
-def latex_line(cells: Sequence[str]) -> str:
+def markdown_table(lines: Sequence[Sequence[str]], left: int = 1) -> str:
+    """A heading and lines below it, as they are; so many columns stand on the left, the others on the right."""
+    head, *body = lines
+    rule = [*["---"] * left, *["---:"] * (len(head) - left)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *body))
+
+
+def latex_table(lines: Sequence[Sequence[str]], left: int = 1) -> str:
+    """The same by booktabs."""
+    head, *body = map(_latex_line, lines)
+    inner = "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
+    columns = "l" * left + "r" * (len(lines[0]) - left)
+    return f"\\begin{{tabular}}{{{columns}}}\n{inner}\n\\end{{tabular}}\n"
+
+
+def _latex_line(cells: Sequence[str]) -> str:
     """A row of a LaTeX table; of the signs that mean something to LaTeX only % and ~ are replaced."""
     line = " & ".join(cell.replace("%", r"\%").replace("~", r"$\sim$") for cell in cells) + r" \\"
     # The end of the row before would take such a beginning as its own.

@@ -77,8 +77,14 @@ def canonical(name: str) -> str:
     """The one spelling of an accepted name: `canonical("WRN_28_10") == "wrn28-10"`."""
     if own.find_own("model", name):
         return name
+    return _checked(name)
+
+
+@cache
+def _checked(name: str) -> str:
+    """The spelling of one of ours that can be built."""
     with torch.device("meta"):
-        build(name)
+        _find(name).make(10, 3)
     return _find(name).name
 
 
@@ -109,9 +115,15 @@ def describe() -> list[ModelRow]:
     ]
 
 
-@cache
 def count_parameters(name: str, num_classes: int = 10, in_channels: int = 3) -> int:
     """The parameters that a model trains; nothing is allocated."""
+    if own.find_own("model", name):  # which may have changed since
+        return _count.__wrapped__(name, num_classes, in_channels)
+    return _count(name, num_classes, in_channels)
+
+
+@cache
+def _count(name: str, num_classes: int, in_channels: int) -> int:
     with torch.device("meta"):
         model = build(name, num_classes, in_channels)
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

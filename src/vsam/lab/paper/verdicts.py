@@ -8,6 +8,7 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
+from vsam.lab.comparison.tables import markdown_table
 from vsam.lab.paper.intervals import Interval
 
 __all__ = [
@@ -182,7 +183,7 @@ def _scales(verdicts: Sequence[Verdict]) -> list[str]:
 def _overview(claims: Mapping[str, Sequence[Verdict]]) -> str:
     """Which runs say what of each claim, by their recipes; what was not run is left out."""
     words = ("supported", "not supported", "contradicted", "too few seeds/undecided")
-    lines = [("claim", *words), ("---",) * (1 + len(words))]
+    lines: list[Sequence[str]] = [("claim", *words)]
     for claim, verdicts in claims.items():
         names = {word: [_short(verdict) for verdict in verdicts if verdict.verdict == word] for word in words}
         lines.append((claim, *("; ".join(names[word]) for word in words)))
@@ -195,7 +196,7 @@ def _short(verdict: Verdict) -> str:
 
 
 def _table(claim: str, verdicts: Sequence[Verdict]) -> str:
-    lines = [("run", "paper", "ours, 95 % interval", "verdict", "why"), ("---",) * 5]
+    lines: list[Sequence[str]] = [("run", "paper", "ours, 95 % interval", "verdict", "why")]
     for verdict in verdicts:
         paper = verdict.paper.removeprefix("paper: ")
         lines.append((verdict.where, paper, verdict.ours, f"**{verdict.verdict}**", verdict.reason))
@@ -203,7 +204,7 @@ def _table(claim: str, verdicts: Sequence[Verdict]) -> str:
 
 
 def _lines(lines: Sequence[Sequence[str]]) -> str:
-    return "".join(f"| {' | '.join(map(_escaped, line))} |\n" for line in lines)
+    return markdown_table([list(map(_escaped, line)) for line in lines], left=len(lines[0]))
 
 
 def _escaped(text: str) -> str:

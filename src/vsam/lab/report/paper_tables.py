@@ -25,8 +25,7 @@ def to_markdown(rows: Sequence[Row], published: Mapping[str, Published]) -> str:
     """Our rows, and the paper's numbers in a table of their own."""
     text = tables.to_markdown(_escaped(rows, _for_markdown))
     if published:
-        lines = [_HEADINGS, ("---", *("---:" for _ in _HEADINGS[1:])), *_papers(published, "±", _for_markdown)]
-        text += f"\n{_NOTE}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        text += f"\n{_NOTE}\n\n" + tables.markdown_table([_HEADINGS, *_papers(published, "±", _for_markdown)])
     return text
 
 
@@ -34,10 +33,7 @@ def to_latex(rows: Sequence[Row], published: Mapping[str, Published]) -> str:
     """Our rows, and the paper's numbers in a table of their own."""
     text = tables.to_latex(_escaped(rows, _for_latex))
     if published:
-        lines = [_HEADINGS, *_papers(published, r"$\pm$", _for_latex)]
-        first, *rest = map(tables.latex_line, lines)
-        body = "\n".join([r"\toprule", first, r"\midrule", *rest, r"\bottomrule"])
-        text += f"% {_NOTE}\n\\begin{{tabular}}{{lrrrr}}\n{body}\n\\end{{tabular}}\n"
+        text += f"% {_NOTE}\n" + tables.latex_table([_HEADINGS, *_papers(published, r"$\pm$", _for_latex)])
     return text
 
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
+
 from vsam.lab.comparison.rows import Row, summarise
 from vsam.lab.comparison.speed import seed_speed
 from vsam.lab.comparison.tables import SPEEDS, to_latex, to_markdown, to_terminal
@@ -77,7 +79,7 @@ class TrainedOutcome:
     def renderables(self) -> list[Any]:
         """A heading and a table for each part, and what the speeds are."""
         shown = [(f"{part.name}, scale {self.scale}", to_terminal(self.table(part))) for part in self.parts]
-        return [*(one for pair in shown for one in pair), SPEEDS]
+        return [*(one for pair in shown for one in pair), Text(SPEEDS)]
 
     def to_dict(self) -> dict[str, Any]:
         """The rows of a comparison, what was varied, and the numbers of each seed."""

@@ -53,7 +53,7 @@ class Outcome(Protocol):
         """Its figures by the names of their files."""
 
     def renderables(self) -> list[Any]:
-        """What a terminal shows of it."""
+        """What a terminal shows of it; texts that are no renderables are lines."""
 
 
 def speed_figures(study: "Study", rows: Sequence[Record], published: PublishedByPart) -> "dict[str, Figure]":

@@ -4,8 +4,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.text import Text
-
 from vsam.lab.comparison.progress import Progress
 from vsam.lab.study.convergence.average import convergence_figure, reading, run_convergence
 from vsam.lab.study.convergence.tables import to_latex, to_markdown
@@ -40,7 +38,7 @@ class MeasuredOutcome:
 
     def renderables(self) -> list[Any]:
         """A sentence a schedule."""
-        return [Text(line, no_wrap=True, overflow="ignore") for line in reading(self.content["rows"])]
+        return list(reading(self.content["rows"]))
 
 
 def measure_convergence(scale: Scale, out: Path, progress: Progress) -> MeasuredOutcome:

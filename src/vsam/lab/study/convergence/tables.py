@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vsam.lab.comparison.tables import latex_table, markdown_table
 from vsam.lab.study.convergence.average import SCHEDULES, reading, slope
 from vsam.lab.study.convergence.descent import METHODS
 
@@ -13,17 +14,13 @@ Row = Mapping[str, Any]
 
 def to_markdown(rows: Sequence[Row]) -> str:
     """A table with a line for each schedule and method, and what it says in sentences."""
-    head, *body = _lines(rows)
-    table = [head, ["---", "---", *["---:"] * (len(head) - 2)], *body]
     sentences = "".join(f"- {sentence}\n" for sentence in reading(rows))
-    return "".join(f"| {' | '.join(line)} |\n" for line in table) + f"\n{sentences}"
+    return f"{markdown_table(_lines(rows), left=2)}\n{sentences}"
 
 
 def to_latex(rows: Sequence[Row]) -> str:
     """The table for a paper, with booktabs."""
-    head, *body = [" & ".join(map(_escaped, line)) + r" \\" for line in _lines(rows)]
-    inner = "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
-    return f"\\begin{{tabular}}{{ll{'r' * (len(_lines(rows)[0]) - 2)}}}\n{inner}\n\\end{{tabular}}\n"
+    return latex_table([list(map(_escaped, line)) for line in _lines(rows)], left=2)
 
 
 def _lines(rows: Sequence[Row]) -> list[list[str]]:
