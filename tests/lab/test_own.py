@@ -14,6 +14,7 @@ import vsam.lab
 from lab.command import assert_refused
 from lab.command import vsam as command
 from lab.helpers import CPU
+from lab.report.shared import read_groups
 from vsam.lab import own
 from vsam.lab.comparison.compare import compare
 from vsam.lab.data import Dataset, load
@@ -102,6 +103,15 @@ def test_a_report_needs_no_file_of_the_users(example, tmp_path, monkeypatch):
     files = write_report([tmp_path], tmp_path / "report.html", figures=False)
     assert (files.num_finished, files.problems) == (1, ())
     assert "2,146 parameters" in files.page.read_text()
+
+
+def test_a_method_of_ones_own_stands_in_the_table_of_ours(example, tmp_path):
+    small = ("data.train=32", "data.test=20", "epochs=1")
+    changes = [("method=sgd",), ("method=decayed-3",), ("method=decayed-3", "own.gamma=0.25", "variant=low")]
+    recipes = [load_recipe("fashion-mini", changes=(*small, *change)) for change in changes]
+    compare(recipes, tmp_path, None, CPU)
+    [group], outside = read_groups(tmp_path)
+    assert (outside, [row.label for row in group.rows]) == ([], ["sgd", "decayed-3", "decayed-3-low"])
 
 
 def test_the_files_checksum_is_a_setting_and_a_changed_file_is_noticed(tmp_path):

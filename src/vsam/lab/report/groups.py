@@ -18,7 +18,7 @@ from vsam.lab.runs.folder import flat
 
 __all__ = ["Group", "group_runs", "labels_of"]
 
-_OF_METHODS = {"rho", *(key.partition(".")[0] for method in METHODS for key in method.settings)}
+_OF_METHODS = {"rho", "own", "use", *(key.partition(".")[0] for method in METHODS for key in method.settings)}
 _OF_A_RUN = {"seed", "method", "variant", "checkpoint_seconds", "role", "quantize.checkpoint"}
 _ORDER = {method.name: place for place, method in enumerate(METHODS)}
 
