@@ -15,6 +15,8 @@ COLUMNS = ["method", "accuracy,\u00a0%", "best,\u00a0%", "second gradients", "AI
 PHONE = {"width": 390, "height": 844, "is_mobile": True, "has_touch": True, "device_scale_factor": 2}
 IMAGE = "<img src=x onerror=alert(3)>"
 
+pytestmark = pytest.mark.slow  # a browser is a process
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):

@@ -19,6 +19,7 @@ def say(tmp_path):
     return say
 
 
+@pytest.mark.slow
 def test_what_is_damaged_is_called_so_with_what_to_do(tmp_path, say):
     for cifar in (CIFAR10, CIFAR100):
         assert f"not found. Downloaded at first use into data from {cifar.source.url}" in say()
