@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 import vsam
+from vsam.lab.cli.bench import bench
 from vsam.lab.cli.compare import compare
 from vsam.lab.cli.lists import data, explain, methods, models, recipes
 from vsam.lab.cli.quantized import quantized
@@ -34,5 +35,5 @@ def _options(
         raise typer.Exit
 
 
-for command in (train, compare, study, report, tune, methods, models, explain, recipes, data, quantized):
+for command in (train, compare, study, report, tune, bench, methods, models, explain, recipes, data, quantized):
     app.command()(command)

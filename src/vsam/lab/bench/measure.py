@@ -1,0 +1,194 @@
+"""The whole benchmark: timing, counts and memory of every chosen method, as one report."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from vsam.lab.bench.bases import BASES, Base
+from vsam.lab.bench.contestants import OURS, Entry, Plain, choose
+from vsam.lab.bench.counts import Counts, count_step, count_steps, typical
+from vsam.lab.bench.facts import Facts, gather
+from vsam.lab.bench.memory import HUGE, USUAL, Memory, Size, beyond, check_room, is_measurable, measure_memory
+from vsam.lab.bench.peers import PEERS, why_without_peers
+from vsam.lab.bench.progress import NullProgress, Progress
+from vsam.lab.bench.results import Row, make_rows
+from vsam.lab.bench.timing import single_thread, time_rounds
+from vsam.lab.bench.workloads import WORKLOADS, Workload
+from vsam.lab.errors import UserError
+
+__all__ = ["Counted", "Plan", "Report", "run"]
+
+HUGE_METHODS = ("sam", "vsam", "peer-sam", "peer-sam-foreach")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured.
+
+    Args:
+        workloads: by name.
+        bases: by name.
+        methods: by name; None for all that are installed.
+        rounds: at most so many per workload and base.
+        seconds: per workload and base, after which no round starts.
+        memory: whether memory is measured.
+        huge: whether it is also measured with one tensor of 500 million weights.
+    """
+
+    workloads: tuple[str, ...] = tuple(WORKLOADS)
+    bases: tuple[str, ...] = ("sgd", "sgd-fused")
+    methods: tuple[str, ...] | None = None
+    rounds: int = 200
+    seconds: float = 120.0
+    memory: bool = True
+    huge: bool = False
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The counts of a method's typical step of one kind, and what of them is beyond passes and base."""
+
+    workload: str
+    base: str
+    method: str
+    label: str
+    counts: Counts
+    added: Counts | None
+
+    @property
+    def kind(self) -> str:
+        """Sampled or plain."""
+        return "sampled" if self.counts.sampled else "plain"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "kind": self.kind}
+
+
+@dataclass
+class Report:
+    """What was measured where, and what was left out."""
+
+    plan: Plan
+    facts: Facts = field(default_factory=gather)
+    rows: list[Row] = field(default_factory=list)
+    counts: list[Counted] = field(default_factory=list)
+    memory: list[Memory] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    is_complete: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "plan": asdict(self.plan),
+            "rows": [row.to_dict() for row in self.rows],
+            "counts": [one.to_dict() for one in self.counts],
+            "memory": [one.to_dict() for one in self.memory],
+            "notes": self.notes,
+            "is_complete": self.is_complete,
+        }
+
+
+def run(plan: Plan, progress: Progress | None = None) -> Report:
+    """Measure everything that the plan names; peers are left out where pytorch_optimizer is not installed.
+
+    Interrupted, it returns what was measured until then, marked as not complete.
+    """
+    report = Report(plan)
+    entries = _entries(plan, report)
+    if plan.huge:
+        check_room(HUGE)
+    try:
+        _measure(entries, report, progress or NullProgress())
+    except KeyboardInterrupt:
+        report.is_complete = False
+        report.notes.append("Interrupted: the rest was not measured.")
+    return report
+
+
+def _measure(entries: Sequence[Entry], report: Report, progress: Progress) -> None:
+    plan = report.plan
+    for workload in (WORKLOADS[name] for name in plan.workloads):
+        for base in (BASES[name] for name in plan.bases):
+            own = [entry for entry in entries if not (entry.refuses_fused and base.is_fused)]
+            progress.begin(f"{workload.name}, {base.name}: timing", plan.rounds)
+            turns = time_rounds(workload, base, own, plan.rounds, plan.seconds, progress.advance)
+            rows = make_rows(workload.name, base.name, own, turns)
+            report.rows += rows
+            report.notes += _unranked(rows)
+            progress.begin(f"{workload.name}, {base.name}: counting", len(own))
+            report.counts += _count(workload, base, own, progress)
+    if plan.memory:
+        _measure_memory(entries, report, USUAL, progress)
+    if plan.huge:
+        _measure_memory([entry for entry in entries if entry.name in HUGE_METHODS], report, HUGE, progress)
+
+
+def _entries(plan: Plan, report: Report) -> list[Entry]:
+    entries = choose((*OURS, *PEERS), None if plan.methods is None else list(plan.methods))
+    reason = why_without_peers()
+    if reason is None or not any(entry.is_peer for entry in entries):
+        return entries
+    ours = [entry for entry in entries if not entry.is_peer]
+    if not ours:
+        raise UserError(f"{reason} Nothing is left of --methods.")
+    report.notes.append(reason)
+    return ours
+
+
+def _unranked(rows: Sequence[Row]) -> list[str]:
+    """A sentence that names the methods which noise hides from the best peer, if there are any."""
+    names = [
+        f"{row.label} ({row.kind})"
+        for row in rows
+        if row.to_peer is not None and not row.to_peer.is_unit and not row.to_peer.is_ranked
+    ]
+    where = f"{rows[0].workload}, {rows[0].base}" if rows else ""
+    return [f"{where}: too noisy to rank what they add against the best peer: {', '.join(names)}."] if names else []
+
+
+def _count(workload: Workload, base: Base, entries: Sequence[Entry], progress: Progress) -> list[Counted]:
+    found = []
+    references: dict[str, tuple[Counts, Counts]] = {}
+    with single_thread():
+        for number, entry in enumerate(entries):
+            own = entry.base_of(base)
+            if own.name not in references:
+                references[own.name] = _count_reference(workload, own)
+            steps = count_steps(partial(_build, entry, workload, own), num_steps=6)
+            for kind in (True, False):
+                counts = typical(steps, kind)
+                if counts is not None and entry.keeps in (None, kind):
+                    added = counts.beyond(entry.passes[kind], *references[own.name]) if entry.passes else None
+                    found.append(Counted(workload.name, base.name, entry.name, entry.label, counts, added))
+            progress.advance(number + 1)
+    return found
+
+
+def _build(entry: Entry, workload: Workload, base: Base) -> Any:
+    return entry.make(workload.build(), base)
+
+
+def _count_reference(workload: Workload, base: Base) -> tuple[Counts, Counts]:
+    """The counts of a pass and of the base's own step."""
+    one, other = Plain(workload.build(), base), Plain(workload.build(), base)
+    for _ in range(2):
+        one.step()
+        other.step()
+    return count_step(one.take_pass, other.take_pass), count_step(one.optimizer.step, other.optimizer.step)
+
+
+def _measure_memory(entries: Sequence[Entry], report: Report, size: Size, progress: Progress) -> None:
+    if not is_measurable():
+        report.notes.append("Memory was not measured: it is read from /proc/self/status, which only Linux has.")
+        return
+    # Only unfused bases: the sizes of tensors do not depend on it, and every method runs.
+    base = next((name for name in report.plan.bases if not BASES[name].is_fused), "sgd")
+    names = list(dict.fromkeys(entry.name for entry in entries if entry.name != "sgd"))
+    progress.begin(f"memory, {size.rows * size.columns:,} weights", len(names) + 1)
+    alone = measure_memory("sgd", base, size)
+    progress.advance(1)
+    for number, name in enumerate(names):
+        report.memory.append(beyond(name, measure_memory(name, base, size), alone))
+        progress.advance(number + 2)

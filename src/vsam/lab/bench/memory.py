@@ -1,0 +1,116 @@
+"""How much memory a method takes beyond the base alone, each in a fresh process, in multiples of the parameters."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from vsam.lab.errors import RunError, UserError
+
+__all__ = ["HUGE", "PROMISED", "USUAL", "Memory", "Size", "beyond", "check_room", "is_measurable", "measure_memory"]
+
+PROMISED = {
+    "sam": (0, 1),
+    "sam-5": (0, 1),
+    "asam": (0, 1),
+    "looksam-5": (1, 2),
+    "ae-sam": (0, 1),
+    "esam": (0, 1),
+    "vsam": (1, 2),
+}
+"""What the README promises: kept between steps, and on top of that in the second pass."""
+
+_TOLERANCE = 0.05  # of the parameters: activations, caches, and what the C library rounds up
+
+
+@dataclass(frozen=True)
+class Size:
+    """The weights of the layer that is trained, and for how many steps."""
+
+    rows: int
+    columns: int
+    steps: int
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the weights."""
+        return 4 * self.rows * self.columns
+
+
+USUAL = Size(4096, 4096, 8)
+HUGE = Size(20_000, 25_000, 3)
+"""500 million weights in one tensor."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A method's memory beyond the base alone, in multiples of the parameters.
+
+    Args:
+        method: by name.
+        kept: between steps.
+        extra: on top of that, at the peak of a step.
+        parameter_bytes: the size of the parameters.
+    """
+
+    method: str
+    kept: float
+    extra: float
+    parameter_bytes: int
+
+    @property
+    def promise(self) -> tuple[int, int] | None:
+        """What the README says of it."""
+        return PROMISED.get(self.method)
+
+    @property
+    def is_within_promise(self) -> bool | None:
+        """Whether it holds."""
+        if self.promise is None:
+            return None
+        kept, extra = self.promise
+        return self.kept <= kept + _TOLERANCE and self.kept + self.extra <= kept + extra + _TOLERANCE
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "promise": self.promise, "is_within_promise": self.is_within_promise}
+
+
+def is_measurable() -> bool:
+    """Whether this system tells a process how much memory is resident."""
+    return Path("/proc/self/status").exists()
+
+
+def check_room(size: Size, copies: int = 7) -> None:
+    """Refuse what would not fit: weights, gradients, momentum, and what vSAM has alive at its peak."""
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        lines = meminfo.read_text(encoding="ascii").splitlines()
+        available = next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")), available)
+    needed = copies * size.num_bytes
+    if available < needed:
+        raise UserError(f"--huge needs {needed / 2**30:.0f} GiB of free memory, and there are {available / 2**30:.0f}.")
+
+
+def measure_memory(method: str, base: str, size: Size) -> dict[str, float]:
+    """The method's kept and peak memory as the process says, base included."""
+    command = [sys.executable, "-m", "vsam.lab.bench.memory_child", method, base]
+    command += [str(number) for number in (size.rows, size.columns, size.steps)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise RunError(f"Measuring the memory of {method} failed: {reason[0]}")
+    numbers: dict[str, float] = json.loads(done.stdout)
+    return numbers
+
+
+def beyond(method: str, own: dict[str, float], base: dict[str, float]) -> Memory:
+    """What is left of a method's memory without the base's; its peak counts from what it keeps."""
+    kept = own["kept"] - base["kept"]
+    peak = own["peak"] - base["peak"]
+    return Memory(method, kept, peak - kept, int(own["parameter_bytes"]))
