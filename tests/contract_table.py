@@ -45,7 +45,7 @@ __all__ = [
 LENGTH = 24
 """Steps of a run: long enough for every method to sample, to skip and, for vSAM, to change its rate."""
 
-_LAW = {"alpha": 0.5, "window": 6, "slices": 3, "start": 12, "initial": 2}
+_LAW = {"alpha": 0.5, "window": 6, "slices": 3, "start": 12, "initial_samples": 2}
 
 Base = str | Callable[[Any], torch.optim.Optimizer]
 """A base of the table by name, or what makes one of parameters."""

@@ -225,17 +225,17 @@ class VSAM(Twin):
         window: int,
         slices: int,
         start: int,
-        initial: float = 1,
-        minimum: float = 1,
+        initial_samples: float = 1,
+        min_samples: float = 1,
         max_rate: float = 0.8,
         seed: int = 0,
     ) -> None:
         super().__init__(base, rho)
         self.watched, self.alpha, self.gamma, self.start = watched, alpha, gamma, start
-        self.window, self.slices, self.minimum = window, slices, minimum
+        self.window, self.slices, self.min_samples = window, slices, min_samples
         self.highest = float(Fraction(str(max_rate)) * window)
         self.draws = random.Random(seed)
-        self.s, self.change_var, self.change_norm = float(initial), None, None
+        self.s, self.change_var, self.change_norm = float(initial_samples), None, None
         self.n: list[float] = []
         self.r: list[float] = []
         self.psf: Tensor | None = None
@@ -285,7 +285,7 @@ class VSAM(Twin):
         if len(self.n) >= 2 * self.window - 1:
             self.change_var, self.change_norm = self.changes()
             s = self.s * (1 + self.alpha * self.change_var + self.alpha * self.change_norm)
-            self.s = min(max(s, self.minimum), self.highest)
+            self.s = min(max(s, self.min_samples), self.highest)
 
     def changes(self) -> tuple[float, float]:
         """Equations 8 to 13 over the whole history's end."""

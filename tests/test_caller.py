@@ -57,7 +57,6 @@ def _asked_later(run: _Training) -> None:
     [
         (_step, "run.optimizer.step(run.closure)", {}),
         (_loop, "run.optimizer.step()", {}),
-        (_scaled, "run.scaler.step(", {}),
         (_scheduled, "run.optimizer.step(run.closure)", {}),
         (_asked_later, "run.optimizer.num_skipped", {"fused": True}),
     ],
@@ -73,6 +72,24 @@ def test_a_skipped_step_is_reported_where_it_was_called(
     assert warning.filename == __file__
     first = inspect.getsourcelines(train)[1]
     assert line in inspect.getsource(train).splitlines()[warning.lineno - first]
+
+
+def test_a_step_that_a_scaler_makes_up_for_is_not_reported() -> None:
+    run = _Training()
+    _scaled(run)  # a warning would be an error here
+    assert run.optimizer.num_skipped == 1
+    run.scaler.update()
+    assert run.scaler.get_scale() == 0.5
+
+
+def test_a_step_without_a_gradient_is_reported_once_where_it_was_called() -> None:
+    run = _Training()
+    with pytest.warns(RuntimeWarning, match="No parameter has a gradient") as caught:
+        run.optimizer.step(lambda: torch.tensor(1.0))
+    run.optimizer.step(lambda: torch.tensor(1.0))  # a second warning would be an error here
+    (warning,) = caught
+    assert warning.filename == __file__
+    assert run.optimizer.last is None
 
 
 def test_masks_that_cannot_be_repeated_are_reported_where_perturb_was_called() -> None:

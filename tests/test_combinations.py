@@ -30,7 +30,7 @@ from vsam import (
 )
 from vsam.quantize import parameter_groups, quantize
 
-LAW: dict[str, Any] = {"alpha": 0.5, "window": 6, "slices": 3, "start": 12, "initial": 2}
+LAW: dict[str, Any] = {"alpha": 0.5, "window": 6, "slices": 3, "start": 12, "initial_samples": 2}
 WHEN: dict[str, vsam.When] = {
     "always": Always(),
     "every": Every(5),

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 import vsam
-from vsam.errors import CLOSURE_EXAMPLE
+from vsam.errors import ACCUMULATION_EXAMPLE, CLOSURE_EXAMPLE
+from vsam.trajectory import LogitMemory
 
-NO_NUMBERS = ["0.5", None, True, [0.5], math.nan, math.inf, -math.inf]
+NO_NUMBERS = ["0.5", None, True, [0.5], math.nan, math.inf, -math.inf, 10**400]
 NUMBER = NO_NUMBERS
 NOT_NEGATIVE = [*NO_NUMBERS, -0.1, -1]
 POSITIVE = [*NOT_NEGATIVE, 0]
@@ -26,8 +27,8 @@ VARIATION: dict[str, list[Any]] = {
     "window": [*POSITIVE_COUNT, 1, 9],
     "slices": POSITIVE_COUNT,
     "start": COUNT,
-    "initial": [*POSITIVE, 0.5, 40.5, 1000],
-    "minimum": POSITIVE,
+    "initial_samples": [*POSITIVE, 0.5, 40.5, 1000],
+    "min_samples": POSITIVE,
     "max_rate": [*FRACTION, 0],
     "watch": [value for value in POSITIVE_COUNT if value is not None],
     "seed": COUNT,
@@ -55,6 +56,8 @@ def make_base(**group: Any) -> SGD:
     return SGD([{"params": [nn.Parameter(torch.ones(2))], **group}], lr=0.1)
 
 
+SHARED = make_base()
+
 METHODS: Table = {
     "SAM": (lambda **given: vsam.SAM(make_base(), **given), {"rho": NOT_NEGATIVE, "every": POSITIVE_COUNT}),
     "ASAM": (lambda **given: vsam.ASAM(make_base(), **given), {"rho": NOT_NEGATIVE, "eta": NOT_NEGATIVE}),
@@ -80,9 +83,31 @@ METHODS: Table = {
     ),
 }
 
+TRAJECTORY: dict[str, list[Any]] = {
+    "temperature": POSITIVE,
+    "weight": NOT_NEGATIVE,
+    "start_epoch": [*(value for value in COUNT if value != -1), -2],
+    "label_smoothing": FRACTION,
+}
+
+LOSSES: Table = {
+    "LogitMemory": (
+        lambda **given: LogitMemory(**{"num_examples": 4, "num_classes": 3, "lag": 1} | given),
+        {"num_examples": POSITIVE_COUNT, "num_classes": [*POSITIVE_COUNT, 1], "lag": POSITIVE_COUNT},
+    ),
+    "SAFLoss": (
+        lambda **given: vsam.SAFLoss(**{"num_examples": 4, "num_classes": 3} | given),
+        {"num_examples": POSITIVE_COUNT, "num_classes": [*POSITIVE_COUNT, 1], "lag": POSITIVE_COUNT, **TRAJECTORY},
+    ),
+    "MESALoss": (
+        lambda **given: vsam.MESALoss(nn.Linear(2, 3), **given),
+        {"decay": [*FRACTION, 1], **TRAJECTORY},
+    ),
+}
+
 CASES = [
     pytest.param(make, setting, value, id=f"{name}-{setting}-{value!r}")
-    for name, (make, settings) in (PARTS | METHODS).items()
+    for name, (make, settings) in (PARTS | METHODS | LOSSES).items()
     for setting, values in settings.items()
     for value in values
 ]
@@ -105,8 +130,8 @@ def test_a_window_that_slices_do_not_divide_is_refused_with_one_that_they_do(mak
 
 @pytest.mark.parametrize("make", [vsam.Variation, vsam.ReleasedVariation])
 def test_bounds_that_leave_no_room_are_refused(make: Callable[..., object]) -> None:
-    with pytest.raises(ValueError, match=r"initial must lie between minimum and max_rate"):
-        make(minimum=3, initial=2)
+    with pytest.raises(ValueError, match=r"initial_samples must lie between min_samples and max_rate"):
+        make(min_samples=3, initial_samples=2)
     with pytest.raises(ValueError, match=r"max_rate"):
         make(max_rate=0.01)
 
@@ -145,9 +170,16 @@ def test_a_part_that_does_not_answer_its_slots_question_is_refused(slot: str, pa
 @pytest.mark.parametrize(
     ("base", "words"),
     [
-        (SGD, r"base must be a constructed optimizer, got SGD\. Write base = "),
-        (None, r"base must be a constructed optimizer, got NoneType\."),
-        ([nn.Parameter(torch.ones(2))], r"base must be a constructed optimizer, got list\."),
+        (SGD, r"base must be a constructed optimizer, or a list of them, got SGD\. Write base = "),
+        (None, r"base must be a constructed optimizer, or a list of them, got NoneType\."),
+        ([nn.Parameter(torch.ones(2))], r"base must be a constructed optimizer, or a list of them, got Parameter\."),
+        ([], r"base must be a constructed optimizer, or a list of them, got an empty list\."),
+        ((), r"base must be a constructed optimizer, or a list of them, got an empty list\."),
+        ([make_base(), SGD], r"base must be a constructed optimizer, or a list of them, got SGD\."),
+        ([make_base(), None], r"base must be a constructed optimizer, or a list of them, got NoneType\."),
+        ([make_base(), torch.optim.LBFGS([nn.Parameter(torch.ones(2))])], "LBFGS calls its closure itself"),
+        ([make_base(), vsam.SAM(make_base())], "got SAM: methods do not nest"),
+        ([SHARED, SHARED], "disjoint parameters, got one parameter in two of them"),
         (torch.optim.LBFGS([nn.Parameter(torch.ones(2))]), "LBFGS calls its closure itself: use SGD or AdamW"),
         (vsam.SAM(make_base()), "got SAM: methods do not nest"),
         (vsam.SharpnessAware(make_base()), "got SharpnessAware: methods do not nest"),
@@ -211,12 +243,33 @@ def test_the_example_of_a_closure_is_four_lines_that_run() -> None:
     assert len(CLOSURE_EXAMPLE.strip().splitlines()) == 4 + 1  # and the call
 
 
+def test_the_example_of_accumulation_runs_and_sums_up_the_micro_batches() -> None:
+    torch.manual_seed(0)
+    models = [nn.Linear(2, 1) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    batch, targets = torch.randn(6, 2), torch.randn(6, 1)
+    parts = [*zip(batch.split(2), targets.split(2), strict=True)]
+    for model, micro_batches in zip(models, ([(batch, targets)], parts), strict=True):
+        around: dict[str, Any] = {
+            "model": model,
+            "criterion": nn.MSELoss(),
+            "micro_batches": micro_batches,
+            "optimizer": vsam.SAM(SGD(model.parameters(), lr=0.1), rho=0.5),
+        }
+        exec(textwrap.dedent(ACCUMULATION_EXAMPLE), around)
+        assert around["optimizer"].num_samples == 1
+    torch.testing.assert_close(models[0].weight, models[1].weight)
+
+
 def test_a_step_on_nothing_shows_the_example() -> None:
     optimizer = vsam.SAM(make_base())
-    for call in (lambda: optimizer.step(), lambda: optimizer.step(lambda: torch.tensor(1.0)), optimizer.perturb):
-        with pytest.raises(RuntimeError) as caught:
+    with pytest.raises(RuntimeError, match=r"^step\(\) has nothing to step on\.") as caught:
+        optimizer.step()
+    assert CLOSURE_EXAMPLE in str(caught.value)
+    for call in (lambda: vsam.SAM(make_base()).step(lambda: torch.tensor(1.0)), vsam.SAM(make_base()).perturb):
+        with pytest.warns(RuntimeWarning, match=r"^No parameter has a gradient, so the step did nothing") as warned:
             call()
-        assert CLOSURE_EXAMPLE in str(caught.value)
+        assert CLOSURE_EXAMPLE in str(warned[0].message)
     with pytest.raises(ValueError, match="closure must be a function, got Tensor") as refused:
         optimizer.step(torch.tensor(1.0))  # type: ignore[arg-type]
     assert CLOSURE_EXAMPLE in str(refused.value)

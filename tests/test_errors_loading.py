@@ -51,6 +51,16 @@ def without(*path: str) -> dict[str, Any]:
     return state
 
 
+def changed(value: Any, *path: Any) -> dict[str, Any]:
+    """A saved state with another value somewhere."""
+    state = copy.deepcopy(trained(make_vsam).state_dict())
+    inner: Any = state
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = value
+    return state
+
+
 def without_part_state() -> dict[str, Any]:
     state = copy.deepcopy(trained(make_vsam).state_dict())
     del state["sharpness"]["states"][0]["generator"]
@@ -67,7 +77,34 @@ REFUSED: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
         lambda: trained(make_vsam).base.state_dict(),
         "no 'sharpness' entry.*load it into optimizer.base",
     ),
-    "wrong shapes": (lambda: trained(make_vsam, width=4).state_dict(), r"tensor of shape \(4, 4\) that parameter 0"),
+    "wrong shapes": (
+        lambda: trained(make_vsam, width=4).state_dict(),
+        r"momentum_buffer of shape \(4, 4\) for parameter 0 of shape \(3, 3\)",
+    ),
+    "wrong shapes in the memory": (
+        lambda: changed(torch.zeros(4, 4), "sharpness", "memory", 0),
+        r"tensor of shape \(4, 4\) that parameter 0",
+    ),
+    "a memory of nobody": (lambda: changed(torch.zeros(3), "sharpness", "memory", 4), "that parameter 4 lacks"),
+    "a memory by name": (lambda: changed(torch.zeros(3, 3), "sharpness", "memory", "0"), "that parameter 0 lacks"),
+    "a memory that is not finite": (
+        lambda: changed(torch.full((3, 3), torch.nan), "sharpness", "memory", 0),
+        "parameter 0 that is not of finite numbers",
+    ),
+    "a memory of whole numbers": (
+        lambda: changed(torch.zeros(3, 3, dtype=torch.int64), "sharpness", "memory", 0),
+        "parameter 0 that is not of finite numbers",
+    ),
+    "a memory without tensors": (lambda: changed([0.0], "sharpness", "memory", 0), "memory is damaged"),
+    "no dict as memory": (lambda: changed([], "sharpness", "memory"), "memory is damaged"),
+    "no dict": (lambda: changed([], "sharpness"), "'sharpness' entry is damaged"),
+    "a counter that cannot be": (lambda: changed(-1, "sharpness", "num_steps"), "num_steps must be at least 0, got -1"),
+    "too many samples": (lambda: changed(9, "sharpness", "num_samples"), "num_samples must not be above num_steps=3"),
+    "an age before the first step": (lambda: changed(3, "sharpness", "age"), "age must be below num_steps=3, got 3"),
+    "a law that cannot be": (lambda: changed(float("nan"), "sharpness", "states", 0, "s"), "Variation is damaged"),
+    "a radius that cannot be": (lambda: changed(-0.1, "param_groups", 0, "rho"), "rho must not be negative, got -0.1"),
+    "more groups": (lambda: changed([{}, {}], "param_groups"), "group"),
+    "groups without parameters": (lambda: changed([{"lr": 0.1, "params": []}], "param_groups"), "size"),
     "more tensors": (lambda: trained(make_vsam, num_layers=3).state_dict(), "parameter"),
     "fewer tensors": (lambda: trained(make_vsam, num_layers=1).state_dict(), "parameter"),
     **{
@@ -106,11 +143,12 @@ def test_the_state_of_the_same_method_is_taken() -> None:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Equality that looks into tensors."""
+    """Equality that looks into tensors, and takes what is not a number for equal to itself."""
     if isinstance(one, Tensor):
-        return isinstance(other, Tensor) and torch.equal(one, other)
+        is_alike = isinstance(other, Tensor) and (one.dtype, one.shape) == (other.dtype, other.shape)
+        return is_alike and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(is_same(one[key], other[key]) for key in one)
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(is_same, one, other))
-    return bool(one == other)
+    return bool(one == other) or (one != one and other != other)

@@ -185,7 +185,7 @@ def test_the_readme_keeps_its_promises_on_clipping_and_scaling() -> None:
     names = surroundings()
     for block in blocks(ROOT / "README.md", "python"):
         exec(block.replace('"cuda"', '"cpu"').replace("torch.float16", "torch.bfloat16"), names)
-        if "def clip" in block:
+        if "max_grad_norm" in block:
             break
     optimizer, criterion, model = names["optimizer"], names["criterion"], names["model"]
     inputs, targets = names["loader"][0]

@@ -15,6 +15,7 @@ from oracles import flat, flat_batches, flat_gradient, is_matrix, smooth_network
 
 STEPS = 250
 LAW: dict[str, Any] = {"alpha": 0.4, "window": 20, "slices": 5, "start": 47, "seed": 3}
+BOUNDS: dict[str, Any] = {"max_rate": 0.3, "initial_samples": 5, "min_samples": 2}
 LAST = 2  # tensors: the last layer, with 8·4 + 4 coordinates
 WATCHED = 36
 
@@ -41,8 +42,8 @@ METHODS: dict[str, tuple[Callable[..., vsam.SharpnessAware], Maker]] = {
         lambda b: oracles.VSAM(b, 0.1, gamma=0.8, watched=WATCHED, **LAW),
     ),
     "vsam-all-layers": (
-        lambda b, m: vsam.VSAM(b, model=m, rho=0.1, gamma=1, watch=None, max_rate=0.3, initial=5, minimum=2, **LAW),
-        lambda b: oracles.VSAM(b, 0.1, gamma=1, watched=164, max_rate=0.3, initial=5, minimum=2, **LAW),
+        lambda b, m: vsam.VSAM(b, model=m, rho=0.1, gamma=1, watch=None, **BOUNDS, **LAW),
+        lambda b: oracles.VSAM(b, 0.1, gamma=1, watched=164, **BOUNDS, **LAW),
     ),
     "vsam-a": (
         lambda b, m: vsam.VSAM(b, model=m, rho=0.1, gamma=0, watch=LAST, **LAW),
@@ -110,7 +111,7 @@ def test_follows_its_twin(method: str, base: str) -> None:
     if not method.startswith(("sam", "asam")):
         assert 0 < sum(twin.sampled) < STEPS, "the problem must show both kinds of steps"
     if method.startswith("vsam"):
-        assert twin.in_force[0] != LAW.get("initial", 1), "the problem must move s"
+        assert twin.in_force[0] != LAW.get("initial_samples", 1), "the problem must move s"
 
 
 @pytest.mark.parametrize("method", ["sam", "asam"])

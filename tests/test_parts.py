@@ -1,5 +1,7 @@
 """What every part promises: its `repr` rebuilds it, its state survives a file, it says what it does."""
 
+import dataclasses
+import inspect
 import io
 import random
 from typing import Any
@@ -39,9 +41,7 @@ def work(part: Part) -> None:
     """Let a part run for a while, so that its state is not the first one."""
     draws = random.Random(5)
     if isinstance(part, Where):
-        part.to_offsets_(
-            [torch.ones(2), torch.ones(3)], [torch.ones(2), torch.ones(3)], [0.1, 0.1], [torch.ones(()), torch.ones(())]
-        )
+        part.perturb_([torch.ones(2), torch.ones(3)], [torch.ones(2), torch.ones(3)], [0.1, 0.1], torch.tensor(5**0.5))
     if not isinstance(part, When):
         return
     for step in range(1, 151):
@@ -113,8 +113,26 @@ def test_it_says_what_it_does_as_the_end_of_a_sentence(part: Part) -> None:
 
 def test_the_settings_in_use_are_the_ones_given() -> None:
     when = vsam.Variation(0.13, 12, 3, 4, 2.5, 1.5, 0.9, None, 17)
-    names = ("alpha", "window", "slices", "start", "initial", "minimum", "max_rate", "watch", "seed")
+    names = ("alpha", "window", "slices", "start", "initial_samples", "min_samples", "max_rate", "watch", "seed")
     assert when.settings() == dict(zip(names, (0.13, 12, 3, 4, 2.5, 1.5, 0.9, None, 17), strict=True))
+
+
+def test_vsams_defaults_are_those_of_its_law() -> None:
+    expected = {
+        "alpha": 0.1,
+        "window": 50,
+        "slices": 5,
+        "start": 100,
+        "initial_samples": 1,
+        "min_samples": 1,
+        "max_rate": 0.8,
+        "watch": 10,
+        "seed": 0,
+    }
+    law = {field.name: field.default for field in dataclasses.fields(vsam.Variation)}
+    arguments = inspect.signature(vsam.VSAM).parameters
+    assert law == expected
+    assert {name: arguments[name].default for name in law} == expected
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,5 @@
 """Each function over lists equals the loop that it stands for, whatever the mixture of types and layouts."""
 
-import inspect
 import math
 from collections.abc import Callable
 
@@ -31,6 +30,10 @@ LISTS: dict[str, Lists] = {
     "wide": lambda seed: _make(seed, ((3, 4), torch.float32), ((5,), torch.float64)),
     "channels last": _channels_last,
     "channels last against contiguous": lambda seed: [t if seed % 2 else t.contiguous() for t in _channels_last(seed)],
+    "strided views": lambda seed: [t[:, ::2] for t in _make(seed, ((3, 4), torch.float32), ((5, 7), torch.float32))],
+    "large": lambda seed: _make(seed, ((70, 70), torch.float32), ((5,), torch.float32), ((4096,), torch.float32)),
+    "half": lambda seed: _make(seed, ((3, 4), torch.float16), ((5,), torch.float16), ((4100,), torch.float16)),
+    "nothing in it": lambda seed: _make(seed, ((0, 3), torch.float32), ((3, 0), torch.float32)),
     "empty": lambda seed: [],
 }
 
@@ -51,8 +54,9 @@ def wide(values: list[Tensor]) -> torch.dtype:
 
 
 def test_everything_public_is_listed() -> None:
-    functions = {name for name, _ in inspect.getmembers(tensors, inspect.isfunction) if not name.startswith("_")}
-    assert set(tensors.__all__) == functions
+    defined = [value for value in vars(tensors).values() if getattr(value, "__module__", None) == tensors.__name__]
+    public = {value.__name__ for value in defined if not value.__name__.startswith("_")}
+    assert set(tensors.__all__) == public
 
 
 def test_copies(lists: Lists) -> None:
@@ -60,7 +64,7 @@ def test_copies(lists: Lists) -> None:
     results = tensors.copies(values)
     for result, value in zip(results, values, strict=True):
         assert torch.equal(result, value)
-        assert result.stride() == value.stride()
+        assert result.stride() == torch.empty_like(value).stride()  # the value's own, unless that has gaps
         assert result.dtype == value.dtype
         assert value.numel() == 0 or result.data_ptr() != value.data_ptr()
 
@@ -104,11 +108,19 @@ def test_multiply_by_one_factor(lists: Lists, dtype: torch.dtype) -> None:
         torch.testing.assert_close(result, value, rtol=max(1e-6, torch.finfo(result.dtype).eps), atol=1e-6)
 
 
-def test_negate(lists: Lists) -> None:
-    targets = lists(0)
-    expected = [-t for t in targets]
-    tensors.negate_(targets)
+def test_multiplied_is_new(lists: Lists) -> None:
+    left, right = lists(0), lists(1)
+    check(tensors.multiplied(left, right), [a * b for a, b in zip(left, right, strict=True)])
+    check(left, lists(0))
+    check(right, lists(1))
+
+
+def test_subtract_from(lists: Lists) -> None:
+    targets, others = lists(0), lists(1)
+    expected = [o - t for t, o in zip(targets, others, strict=True)]
+    tensors.subtract_from_(targets, others)
     check(targets, expected)
+    check(others, lists(1))
 
 
 def test_absolute_is_new(lists: Lists) -> None:
@@ -118,23 +130,34 @@ def test_absolute_is_new(lists: Lists) -> None:
     check(values, before)
 
 
-def test_norms(lists: Lists) -> None:
-    values = lists(0)
-    expected = [value.to(wide(values)).square().sum().sqrt() for value in values]
-    results = tensors.norms(values)
-    assert all(result.shape == () and result.dtype == wide(values) for result in results)
-    check(results, expected)
-
-
-def test_norms_of_low_precision_are_taken_in_single() -> None:
-    value = torch.full((10000,), 0.1).bfloat16()
-    assert float(tensors.norms([value])[0]) == pytest.approx(float(value.float().norm()), rel=1e-6)
-
-
-def test_total(lists: Lists) -> None:
+def test_norm(lists: Lists) -> None:
     values = lists(0)
     expected = math.sqrt(sum(float(value.double().square().sum()) for value in values))
-    assert float(tensors.total(tensors.norms(values))) == pytest.approx(expected, rel=1e-6)
+    result = tensors.norm(values)
+    assert result.shape == ()
+    assert result.dtype == wide(values)
+    assert float(result) == pytest.approx(expected, rel=1e-12 if wide(values) == torch.float64 and values else 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shapes", [[(10000,)], [(3000,), (3000,)], [(10000,), (10,), (20,)]])
+def test_a_norm_of_low_precision_is_taken_in_single(dtype: torch.dtype, shapes: list[tuple[int, ...]]) -> None:
+    values = [torch.full(shape, 0.1).to(dtype) for shape in shapes]
+    expected = float(torch.stack([value.float().norm() for value in values]).norm())
+    assert float(tensors.norm(values)) == pytest.approx(expected, rel=1e-6 if len(values) == 1 else 1e-5)
+    large = [torch.full(shape, 60000.0).to(dtype) for shape in shapes]  # the square is more than half precision holds
+    expected = math.sqrt(sum(float(value.double().square().sum()) for value in large))
+    assert float(tensors.norm(large)) == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("name", [name for name in LISTS if name not in ("empty", "nothing in it")])
+def test_a_norm_shows_every_value_that_is_not_finite(name: str, bad: float) -> None:
+    for position in range(len(LISTS[name](0))):
+        values = LISTS[name](0)
+        if values[position].numel():
+            values[position][(0,) * values[position].ndim] = bad
+            assert not math.isfinite(float(tensors.norm(values)))
 
 
 def test_lerp(lists: Lists) -> None:
@@ -154,13 +177,18 @@ def test_dot(lists: Lists) -> None:
     assert float(result) == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
-@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
-def test_all_finite(bad: float) -> None:
-    good, wrong = [torch.tensor(1.0), torch.tensor(2.0)], torch.tensor(bad)
-    assert tensors.all_finite(good)
-    assert tensors.all_finite([])
-    assert not tensors.all_finite([*good, wrong])
-    assert not tensors.all_finite([wrong, -wrong])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0.0, 0), (1.0, 0), (1e-40, 0), (3e38, 0), (math.inf, 1), (-math.inf, 1), (math.nan, 1)],
+)
+def test_is_not_finite(value: float, expected: int, dtype: torch.dtype) -> None:
+    norm = torch.tensor(value, dtype=dtype)
+    result = tensors.is_not_finite(norm)
+    assert result.dtype == torch.float32
+    assert result.shape == ()
+    assert float(result) == expected
+    torch.testing.assert_close(norm, torch.tensor(value, dtype=dtype), equal_nan=True)  # left alone
 
 
 def test_zero_unless(lists: Lists) -> None:
@@ -171,16 +199,6 @@ def test_zero_unless(lists: Lists) -> None:
         target.fill_(math.nan)
     tensors.zero_unless_(torch.tensor(False), cleared)
     check(cleared, [torch.zeros_like(t) for t in cleared])
-
-
-def test_own_copies_only_a_part_of_something_larger() -> None:
-    whole = torch.randn(3, 4)
-    assert tensors.own(whole).data_ptr() == whole.data_ptr()
-    assert tensors.own(whole.T).data_ptr() == whole.data_ptr()
-    for part in (whole[1:], whole[:, 2], torch.zeros(1).expand(5)):
-        copy = tensors.own(part)
-        assert torch.equal(copy, part)
-        assert copy.data_ptr() != part.data_ptr()
 
 
 @pytest.mark.parametrize("condition", [True, False])

@@ -1,6 +1,5 @@
 """Mixed precision with loss scaling: a GradScaler that runs both passes."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -33,7 +32,7 @@ class GradScaler(torch.amp.GradScaler):
 
     def perturb(self, optimizer: SharpnessAware) -> bool:
         """`optimizer.perturb()` on scaled gradients."""
-        return bool(self._run(optimizer, optimizer.perturb))
+        return bool(optimizer.perturb(scaler=self if self.is_enabled() else None))
 
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         """Unscale after each pass, step unless a gradient overflowed, and return the closure's loss."""
@@ -43,23 +42,16 @@ class GradScaler(torch.amp.GradScaler):
         if state["stage"] is not OptState.READY:
             raise RuntimeError(
                 "step() or unscale_() has already been called for this optimizer since the last update(). step() "
-                "unscales both passes itself; to clip gradients, register a step pre-hook on the base optimizer."
+                "unscales both passes itself; to clip gradients, give the optimizer max_grad_norm=."
             )
-        loss = self._run(optimizer, lambda: optimizer.step(*args, **kwargs))
-        overflow = optimizer._overflow
-        assert overflow is not None
-        state["found_inf_per_device"] = {overflow.device: overflow}
+        loss = optimizer.step(*args, scaler=self, **kwargs)
         state["stage"] = OptState.STEPPED
         return loss
 
-    def _run(self, optimizer: SharpnessAware, action: Callable[[], Any]) -> Any:
-        if not self.is_enabled():
-            return action()
-        optimizer._scaler = self
-        try:
-            return action()
-        finally:
-            optimizer._scaler = None
+    def take_overflow(self, optimizer: SharpnessAware, total_norm: Tensor) -> None:
+        """Note whether the optimizer's gradients overflowed, for `update`; on the device."""
+        overflow = (~torch.isfinite(total_norm)).to(torch.float32)
+        self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = {overflow.device: overflow}
 
     def inverse_scale(self) -> Tensor:
         """1/scale, exactly as torch's scaler computes it."""

@@ -2,25 +2,29 @@
 
 import math
 import numbers
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
+from vsam.bases import Joined
 from vsam.parts import Between, Part, When, Where
 
 __all__ = [
+    "ACCUMULATION_EXAMPLE",
     "CLOSURE_EXAMPLE",
     "check_base",
     "check_count",
+    "check_entries",
     "check_fraction",
+    "check_list",
     "check_model",
     "check_not_negative",
     "check_number",
     "check_part",
-    "check_state",
+    "check_positive",
+    "check_within",
 ]
 
 CLOSURE_EXAMPLE = """
@@ -30,14 +34,28 @@ CLOSURE_EXAMPLE = """
         return loss
     optimizer.step(closure)"""
 
+ACCUMULATION_EXAMPLE = """
+    def closure():
+        total = 0
+        for inputs, targets in micro_batches:
+            loss = criterion(model(inputs), targets) / len(micro_batches)
+            loss.backward()
+            total += loss.detach()
+        return total
+    optimizer.step(closure)"""
+
 
 def check_number(name: str, value: object) -> float:
     """Return `value` as a float if it is a finite number."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ValueError(f"{name} must be a number, got {value!r}.")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be finite, got {value}: every step would be skipped or lost.")
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number beyond the range of floats
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, got {value}.")
+    return number
 
 
 def check_not_negative(name: str, value: object) -> float:
@@ -45,6 +63,14 @@ def check_not_negative(name: str, value: object) -> float:
     number = check_number(name, value)
     if number < 0:
         raise ValueError(f"{name} must not be negative, got {value}.")
+    return number
+
+
+def check_positive(name: str, value: object) -> float:
+    """Return `value` as a float if it is a finite number above zero."""
+    number = check_number(name, value)
+    if number <= 0:
+        raise ValueError(f"{name} must be positive, got {value}.")
     return number
 
 
@@ -57,25 +83,63 @@ def check_fraction(name: str, value: object, *, zero: bool = True, one: bool = T
     return number
 
 
-def check_count(name: str, value: object, *, least: int, why: str) -> int:
-    """Return `value` if it is a whole number of at least `least`; `why` completes the error's sentence."""
+def check_within(name: str, value: object, low: float, high: float) -> float:
+    """Return `value` as a float if it lies between `low` and `high`, which are allowed."""
+    number = check_number(name, value)
+    if not low <= number <= high:
+        raise ValueError(f"{name} must lie between {low:g} and {high:g}, got {value}.")
+    return number
+
+
+def check_count(name: str, value: object, *, least: int, most: int | None = None, why: str) -> int:
+    """Return `value` if it is a whole number from `least` to `most`; `why` completes the error's sentence."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise ValueError(f"{name} must be a whole number, got {value!r}.")
-    if value < least:
+    count = int(value)
+    if count < least:
         raise ValueError(f"{name} must be at least {least}, got {value}: {why}.")
-    return int(value)
+    if most is not None and count > most:
+        raise ValueError(f"{name} must be at most {most}, got {value}: {why}.")
+    return count
 
 
-def check_base(base: object) -> None:
-    """Refuse what cannot be a base optimizer."""
-    if isinstance(base, torch.optim.LBFGS):
-        raise ValueError("base must take one gradient a step, and LBFGS calls its closure itself: use SGD or AdamW.")
-    if not isinstance(base, Optimizer):
-        got = base.__name__ if isinstance(base, type) else type(base).__name__
-        raise ValueError(
-            f"base must be a constructed optimizer, got {got}. "
-            "Write base = torch.optim.SGD(model.parameters(), lr=0.1) and give that."
-        )
+def check_list(name: str, values: object, *, most: int) -> list[float]:
+    """Return `values` if it is a list of at most `most` finite numbers, none of them negative."""
+    if not isinstance(values, list | tuple):
+        raise ValueError(f"{name} must be a list, got {type(values).__name__}.")
+    if len(values) > most:
+        raise ValueError(f"{name} must hold at most {most} numbers, got {len(values)}.")
+    return [check_not_negative(f"{name}[{i}]", value) for i, value in enumerate(values)]
+
+
+def check_entries(state: object, names: Iterable[str]) -> None:
+    """Refuse a saved state that lacks one of its entries."""
+    if not isinstance(state, dict):
+        raise ValueError(f"state must be a dict, got {type(state).__name__}.")
+    missing = [name for name in names if name not in state]
+    if missing:
+        raise ValueError(f"state must have an entry {missing[0]!r}, got {', '.join(map(str, state)) or 'none'}.")
+
+
+def check_base(base: object) -> Optimizer:
+    """Return the base optimizer, a list of them joined to one; refuse what cannot be one."""
+    for one in base if isinstance(base, list | tuple) else [base]:
+        if isinstance(one, torch.optim.LBFGS):
+            raise ValueError(
+                "base must take one gradient a step, and LBFGS calls its closure itself: use SGD or AdamW."
+            )
+        if not isinstance(one, Optimizer):
+            got = one.__name__ if isinstance(one, type) else type(one).__name__
+            raise ValueError(
+                f"base must be a constructed optimizer, or a list of them, got {got}. "
+                "Write base = torch.optim.SGD(model.parameters(), lr=0.1) and give that."
+            )
+    if isinstance(base, list | tuple):
+        if not base:
+            raise ValueError("base must be a constructed optimizer, or a list of them, got an empty list.")
+        return base[0] if len(base) == 1 else Joined(base)
+    assert isinstance(base, Optimizer)
+    return base
 
 
 def check_model(model: object, base: Optimizer) -> None:
@@ -98,30 +162,3 @@ def check_part(slot: str, part: object) -> None:
         if isinstance(part, type) and issubclass(part, Part):
             remedy += f", constructed: {part.__name__}(…)"
         raise ValueError(f"{slot} cannot be {part!r}, {remedy}.")
-
-
-def check_state(state_dict: dict[str, Any], parts: Sequence[Part], parameters: list[Tensor]) -> dict[str, Any]:
-    """Return the `"sharpness"` entry if it fits these parameters and parts, which take it in."""
-    if "sharpness" not in state_dict:
-        raise ValueError(
-            "state_dict has no 'sharpness' entry, so a plain optimizer saved it. To start from it, load it into "
-            "optimizer.base."
-        )
-    sharpness: dict[str, Any] = state_dict["sharpness"]
-    expected = {"parts", "states", "memory", "age", "num_steps", "num_samples", "num_skipped"}
-    if not isinstance(sharpness, dict) or not expected <= sharpness.keys():
-        raise ValueError(f"state_dict's 'sharpness' entry is damaged: it needs {', '.join(sorted(expected))}.")
-    names = [type(part).__name__ for part in parts]
-    if sharpness["parts"] != names:
-        raise ValueError(f"state_dict was saved with the parts {sharpness['parts']}, but this optimizer has {names}.")
-    for i, value in sharpness["memory"].items():
-        if not 0 <= i < len(parameters) or value.shape != parameters[i].shape:
-            raise ValueError(f"state_dict remembers a tensor of shape {tuple(value.shape)} that parameter {i} lacks.")
-    for group in state_dict.get("param_groups", ()):
-        check_not_negative("rho", group.get("rho", 0.0))
-    for part, state in zip(parts, sharpness["states"], strict=True):
-        try:
-            part.load_state_dict(state)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"state_dict's entry for {type(part).__name__} is damaged: {error!r}.") from error
-    return sharpness

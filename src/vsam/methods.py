@@ -1,19 +1,18 @@
 """The named methods: each only chooses parts."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
-import torch
 from torch import nn
-from torch.optim import Optimizer
 
 from vsam.between import Decayed, Orthogonal, Plain
 from vsam.errors import check_fraction
-from vsam.groups import radii
-from vsam.optimizer import SharpnessAware
+from vsam.optimizer import Bases, Options, SharpnessAware
+from vsam.parameters import radii
 from vsam.published import describe
 from vsam.selection import Losses, Selection
 from vsam.when import Always, Every, GradientThreshold, ReleasedVariation, Variation
 from vsam.where import AdaptiveNorm, GlobalNorm, RandomSubset
+from vsam.wrapper import with_own_hooks
 
 __all__ = ["AESAM", "ASAM", "ESAM", "SAM", "VSAM", "LookSAM"]
 
@@ -36,9 +35,17 @@ class SAM(SharpnessAware):
     Reference: Foret et al., Sharpness-Aware Minimization for Efficiently Improving Generalization, ICLR 2021.
     """
 
-    def __init__(self, base: Optimizer, *, model: nn.Module | None = None, rho: float = 0.05, every: int = 1) -> None:
+    def __init__(
+        self,
+        base: Bases,
+        *,
+        model: nn.Module | None = None,
+        rho: float = 0.05,
+        every: int = 1,
+        **options: Unpack[Options],
+    ) -> None:
         when = Every(every)
-        super().__init__(base, model=model, when=Always() if when.k == 1 else when, where=GlobalNorm(rho))
+        super().__init__(base, model=model, **options, when=Always() if when.k == 1 else when, where=GlobalNorm(rho))
 
 
 class ASAM(SharpnessAware):
@@ -56,8 +63,16 @@ class ASAM(SharpnessAware):
     Networks, ICML 2021.
     """
 
-    def __init__(self, base: Optimizer, *, model: nn.Module | None = None, rho: float = 0.5, eta: float = 0.01) -> None:
-        super().__init__(base, model=model, where=AdaptiveNorm(rho, eta))
+    def __init__(
+        self,
+        base: Bases,
+        *,
+        model: nn.Module | None = None,
+        rho: float = 0.5,
+        eta: float = 0.01,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(base, model=model, **options, where=AdaptiveNorm(rho, eta))
 
 
 class LookSAM(SharpnessAware):
@@ -78,16 +93,17 @@ class LookSAM(SharpnessAware):
 
     def __init__(
         self,
-        base: Optimizer,
+        base: Bases,
         *,
         model: nn.Module | None = None,
         rho: float = 0.05,
         every: int = 5,
         scale: float = 0.1,
+        **options: Unpack[Options],
     ) -> None:
         when, between = Every(every), Orthogonal(scale)
         reused = Plain() if when.k == 1 else between
-        super().__init__(base, model=model, when=when, where=GlobalNorm(rho), between=reused)
+        super().__init__(base, model=model, **options, when=when, where=GlobalNorm(rho), between=reused)
 
 
 class AESAM(SharpnessAware):
@@ -109,7 +125,7 @@ class AESAM(SharpnessAware):
 
     def __init__(
         self,
-        base: Optimizer,
+        base: Bases,
         *,
         total_steps: int,
         model: nn.Module | None = None,
@@ -117,9 +133,10 @@ class AESAM(SharpnessAware):
         delta: float = 0.9,
         low: float = -1.0,
         high: float = 1.0,
+        **options: Unpack[Options],
     ) -> None:
         super().__init__(
-            base, model=model, when=GradientThreshold(total_steps, delta, low, high), where=GlobalNorm(rho)
+            base, model=model, **options, when=GradientThreshold(total_steps, delta, low, high), where=GlobalNorm(rho)
         )
 
 
@@ -151,24 +168,26 @@ class ESAM(SharpnessAware):
 
     def __init__(
         self,
-        base: Optimizer,
+        base: Bases,
         *,
         model: nn.Module | None = None,
         rho: float = 0.05,
         beta: float = 0.6,
         gamma: float = 0.5,
         seed: int = 0,
+        **options: Unpack[Options],
     ) -> None:
-        super().__init__(base, model=model, where=RandomSubset(rho, beta, seed))
+        super().__init__(base, model=model, **options, where=RandomSubset(rho, beta, seed))
         self.gamma = check_fraction("gamma", gamma, zero=False)
 
-    @torch.no_grad()
-    def step(self, losses: Losses | None = None) -> Any:  # type: ignore[override]
+    @with_own_hooks
+    def step(self, losses: Losses | None = None, *, scaler: Any = None) -> Any:
         """Take one step; returns the mean loss of the first pass.
 
         Args:
             losses: `losses(keep=None)` returns the vector of per-sample losses of the batch, or of the indices `keep`,
                 and does not call `backward`. It is called three times: with gradient, without, and on the subset.
+            scaler: who scales the losses; `vsam.amp.GradScaler` gives itself.
         """
         if losses is None:
             raise RuntimeError(
@@ -177,11 +196,12 @@ class ESAM(SharpnessAware):
             )
         if not callable(losses):
             raise ValueError(f"losses must be a function, got {type(losses).__name__}: see the example of vsam.ESAM.")
-        is_moving = any(radii(self.param_groups, self.where.rho).values())
+        is_moving = any(radii(self.param_groups, self.where.rho))
         # Where nothing moves, no sample becomes worse than another: all are kept, as by the base optimizer.
-        return self._step(Selection(losses, self.gamma if is_moving else 1.0, self._backward))
+        scale = (lambda loss: loss) if scaler is None else scaler.scale
+        return self._step(Selection(losses, self.gamma if is_moving else 1.0, scale), scaler)
 
-    def perturb(self) -> bool:
+    def perturb(self, *, scaler: Any = None) -> bool:
         """Refused: choosing samples needs their losses, which only `step(losses)` gets."""
         raise RuntimeError("ESAM chooses samples by their losses, so it has no perturb(): call step(losses).")
 
@@ -202,8 +222,8 @@ class VSAM(SharpnessAware):
         window: N, the steps from one update of the rate to the next.
         slices: M, into which the sorted norms are cut.
         start: the first steps, all sampled.
-        initial: s₁, samples per window after the start.
-        minimum: lower bound of s.
+        initial_samples: s₁, samples per window after the start.
+        min_samples: lower bound of s.
         max_rate: no window holds a larger share of samples.
         watch: how many of the last parameter tensors the law looks at; None for all.
         seed: of the private generator that draws.
@@ -221,26 +241,27 @@ class VSAM(SharpnessAware):
 
     def __init__(
         self,
-        base: Optimizer,
+        base: Bases,
         *,
         model: nn.Module | None = None,
         rho: float = 0.05,
-        alpha: float = 0.1,
+        alpha: float = Variation.alpha,
         gamma: float = 0.7,
-        window: int = 50,
-        slices: int = 5,
-        start: int = 100,
-        initial: float = 1,
-        minimum: float = 1,
-        max_rate: float = 0.8,
-        watch: int | None = 10,
-        seed: int = 0,
+        window: int = Variation.window,
+        slices: int = Variation.slices,
+        start: int = Variation.start,
+        initial_samples: float = Variation.initial_samples,
+        min_samples: float = Variation.min_samples,
+        max_rate: float = Variation.max_rate,
+        watch: int | None = Variation.watch,
+        seed: int = Variation.seed,
         variant: Literal["paper", "released"] = "paper",
+        **options: Unpack[Options],
     ) -> None:
         if variant not in ("paper", "released"):
             raise ValueError(f"variant must be 'paper' or 'released', got {variant!r}.")
         law = Variation if variant == "paper" else ReleasedVariation
-        when = law(alpha, window, slices, start, initial, minimum, max_rate, watch, seed)
+        when = law(alpha, window, slices, start, initial_samples, min_samples, max_rate, watch, seed)
         # Released: the PSF is dropped once its weight has fallen to γ⁶; the paper sets no limit.
         floor = 0.0 if variant == "paper" else check_fraction("gamma", gamma) ** 6
-        super().__init__(base, model=model, when=when, where=GlobalNorm(rho), between=Decayed(gamma, floor))
+        super().__init__(base, model=model, **options, when=when, where=GlobalNorm(rho), between=Decayed(gamma, floor))

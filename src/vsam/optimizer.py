@@ -2,48 +2,68 @@
 
 import copy
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from vsam import tensors
+from vsam.bases import bases_of
 from vsam.between import Plain
 from vsam.caller import warn_caller
-from vsam.errors import CLOSURE_EXAMPLE, check_base, check_model, check_not_negative, check_part, check_state
-from vsam.finiteness import Outcomes, step_fused, takes_found_inf
-from vsam.gradients import with_gradient
-from vsam.groups import complete_radii, last_in_model, radii
-from vsam.memory import Memory, remember, reuse
-from vsam.parts import Between, DecidesAfter, DecidesBefore, When, Where
+from vsam.engine import Closure, Engine
+from vsam.errors import check_base, check_model, check_not_negative, check_part
+from vsam.hand_over import HandOver, has_fresh_gradient, mark_consumed
+from vsam.history import History
+from vsam.loading import check_state
+from vsam.parameters import Parameters, complete_radii
+from vsam.parts import Between, When, Where
 from vsam.published import describe
-from vsam.records import Journal, Listener, StepRecord
-from vsam.second_pass import ForwardNote, Generators, Statistics, tracking_layers
-from vsam.step import Step
+from vsam.records import Listener, StepLog, StepRecord
+from vsam.second_pass import Buffers, ForwardNote, LastWrite
+from vsam.step import Memory, Step
 from vsam.when import Always
 from vsam.where import GlobalNorm
-from vsam.wrapper import Wrapper
+from vsam.wrapper import with_own_hooks
 
-__all__ = ["SharpnessAware"]
+__all__ = ["Bases", "Options", "SharpnessAware"]
 
-Closure = Callable[[], Any]
+Bases = Optimizer | Sequence[Optimizer]
+"""A constructed optimizer, or several over disjoint parameters."""
 
 
-class SharpnessAware(Wrapper):
+class Options(TypedDict, total=False):
+    """What every method takes besides its own settings, as `SharpnessAware` explains."""
+
+    max_grad_norm: float | None
+    guard: bool
+
+
+_LIVE: weakref.WeakKeyDictionary[nn.Module, weakref.WeakSet["SharpnessAware"]] = weakref.WeakKeyDictionary()
+"""The optimizers of each model, to notice two of them over different parts of it."""
+
+
+class SharpnessAware(Engine):
     """Run a base optimizer on sharpness-aware gradients.
 
     At a sampled step the gradient is taken a second time at `w + e`, the weights are put back bit for bit, and the base
     optimizer gets the second gradient; at the others it gets what `between` makes of the first.
 
     Args:
-        base: a constructed optimizer. Its `param_groups` and `state` are shared, so schedulers and hooks just work.
-        model: the network, so that BatchNorm statistics ignore the second pass, and loops without a closure
-            repeat the same dropout masks.
+        base: a constructed optimizer. Its `param_groups` and `state` are shared, so schedulers and hooks just work. A
+            list of optimizers over disjoint parameters shares one perturbation and one decision, and each steps.
+        model: the network, so that its buffers (BatchNorm's statistics, say) ignore the second pass, and loops without
+            a closure repeat the same dropout masks.
         when: decides which steps are sampled. Default: all of them.
         where: decides at which point. Default: `GlobalNorm(0.05)`.
         between: decides what happens at the other steps. Default: the plain gradient.
+        max_grad_norm: clips the gradient that the base optimizer gets, never the direction of the perturbation, nor
+            the PSF. Default: no clipping.
+        guard: whether steps with a gradient that is not finite are skipped. Without it no step waits for the device,
+            and such a gradient reaches the weights.
 
     Groups may set `rho` (changeable while training) and `perturb=False` (left out of the perturbation and its norm).
     Each optimizer works on its own copy of the parts.
@@ -67,50 +87,69 @@ class SharpnessAware(Wrapper):
 
     def __init__(
         self,
-        base: Optimizer,
+        base: Bases,
         *,
         model: nn.Module | None = None,
         when: When | None = None,
         where: Where | None = None,
         between: Between | None = None,
+        max_grad_norm: float | None = None,
+        guard: bool = True,
     ) -> None:
-        if isinstance(base, SharpnessAware):
-            raise ValueError(f"base must be an ordinary optimizer, got {type(base).__name__}: methods do not nest.")
-        check_base(base)
-        check_model(model, base)
-        self.base, self.model = base, model
+        for one in base if isinstance(base, list | tuple) else [base]:
+            if isinstance(one, SharpnessAware):
+                raise ValueError(f"base must be an ordinary optimizer, got {type(one).__name__}: methods do not nest.")
+        self.base, self.model = check_base(base), model
+        check_model(model, self.base)
         for slot, part in (("when", when), ("where", where), ("between", between)):
             check_part(slot, part)
-        self.when: When = Always() if when is None else copy.deepcopy(when)
-        self.where: Where = GlobalNorm() if where is None else copy.deepcopy(where)
-        self.between: Between = Plain() if between is None else copy.deepcopy(between)
+        self.when = Always() if when is None else copy.deepcopy(when)
+        self.where = GlobalNorm() if where is None else copy.deepcopy(where)
+        self.between = Plain() if between is None else copy.deepcopy(between)
+        self.max_grad_norm = _limit("max_grad_norm", max_grad_norm)
+        self.guard = bool(guard)
         self._note = ForwardNote()
-        self._memory: Memory = {}
-        self._num_steps = self._num_samples = 0
-        self._outcomes = Outcomes()
+        self._memory = None
+        self._history = History()
         self.__setstate__({})
         complete_radii(self.param_groups, self.where.rho)
         if model is not None:
             weakref.finalize(self, model.register_forward_pre_hook(self._note).remove)
+            self._notice_others(model)
 
     @property
     def num_samples(self) -> int:
         """How many second gradients have been taken."""
-        return self._num_samples
+        return self._history.num_samples
 
     @property
     def num_skipped(self) -> int:
         """How many steps were skipped because a gradient was not finite."""
-        return self._outcomes.num_skipped
+        return self._history.num_skipped
 
     @property
     def last(self) -> StepRecord | None:
         """The record of the latest step; its numbers are fetched from the device when it is looked at."""
-        return self._journal.last
+        return self._log.last
+
+    @property
+    def will_sample(self) -> bool | None:
+        """Whether the step under way, or else the next one, takes the second gradient; None if its gradient decides."""
+        if self._under_way is not None:
+            return self._under_way.wants_sample
+        trial = Step()
+        self._decide(trial)
+        trial.undo_draws()
+        return trial.wants_sample
+
+    @property
+    def is_second_pass(self) -> bool:
+        """Whether the second pass is running, so that logs and metrics can leave it out."""
+        return self._pending is not None and bool(self._pending.way_back)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with the record of every step from now on; returns a function that ends it."""
-        return self._journal.subscribe(listener)
+        return self._log.subscribe(listener)
 
     def describe(self) -> str:
         """In plain words: what this mixture does, what it costs, and whether it was ever published."""
@@ -120,252 +159,146 @@ class SharpnessAware(Wrapper):
         parts = "".join(f"  {name}={getattr(self, name)!r},\n" for name in ("when", "where", "between"))
         return f"{type(self).__name__}(\n{parts}  base={self.base!r}\n)"
 
-    @torch.no_grad()
-    def step(self, closure: Closure | None = None) -> Any:
+    @with_own_hooks
+    def step(self, closure: Closure | None = None, *, scaler: Any = None) -> Any:
         """Take one step; returns the loss of the first pass.
 
         Args:
             closure: computes the loss at the current weights, calls `backward` and returns the loss. It is called
                 once, or twice at a sampled step. Leave it out after `perturb()`.
+            scaler: who scaled the loss; `vsam.amp.GradScaler` gives itself.
         """
-        return self._step_without_closure() if closure is None else self._step(closure)
+        return self._step_without_closure(scaler) if closure is None else self._step(closure, scaler)
 
-    def _step(self, closure: Closure) -> Any:
-        self._refuse_foreign_scaler()
-        if not callable(closure):
-            raise ValueError(f"closure must be a function, got {type(closure).__name__}. Write:{CLOSURE_EXAMPLE}")
-        self._give_up()
-        generators, statistics = Generators(self._devices()), Statistics(tracking_layers(self.model))
-        self._is_running = True
-        try:
-            wants_sample = self._decide()
-            for parameter in self._parameters():
-                parameter.grad = None
-            with torch.enable_grad():
-                loss = closure()
-            step = self._begin(wants_sample, generators)
-            if step.was_sampled:
-                with torch.enable_grad():
-                    closure()
-            self._end(step)
-        except BaseException:
-            self._give_up()
-            generators.restore()
-            statistics.restore()
-            raise
-        finally:
-            self._is_running = False
-        self._apply(step, loss)
-        return loss
-
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     @torch.no_grad()
-    def perturb(self) -> bool:
+    def perturb(self, *, scaler: Any = None) -> bool:
         """After the first backward pass, in a loop without a closure: move to where a second one is due.
 
         Returns whether it is: then run forward and backward again on the same batch. Call `step()` in either case.
         """
-        self._give_up()
-        try:
-            step = self._begin(self._decide(), self._note.generators)
-            if step.was_sampled and self.model is not None and not self._note.was_called:
-                self._note.was_called = True
-                warn_caller(
-                    "No forward pass of model was seen, so the second pass cannot repeat the first one's dropout. Give "
-                    "model= the module that you call: the compiled one, not the one inside."
-                )
-            return step.was_sampled
-        except BaseException:
-            self._give_up()
-            raise
+        if self.is_second_pass:
+            warn_caller(
+                "perturb() was called again without step(), so the gradients may have been taken at the perturbed "
+                "weights. Call step() after the second backward, or optimizer.zero_grad() to abandon a step."
+            )
+        self._rollback()
+        self._refresh()
+        self._parameters.clear_frozen()
+        step = self._pending = Step(scaler, self.max_grad_norm)
+        with step, step:
+            step.guards.append(self._note.mark_stale)
+            self._decide(step)
+            is_second = self._begin(step, self._note.rng) and step.was_sampled
+            if is_second:
+                step.way_back.append(weakref.finalize(self, step.rollback).detach)
+                step.last_write = LastWrite(step.members.parameters[0], step.way_back)
+            if is_second and self.model is not None:
+                if not self._note.was_called:
+                    self._warn_once(
+                        "No forward pass of model was seen, so the second pass cannot repeat the first one's dropout. "
+                        "Give model= the module that you call."
+                    )
+                self._note.watch(self.model, partial(_abandon, weakref.ref(self), step), step.way_back)
+        return step.was_sampled
+
+    def clip_grad_norm_(self, max_norm: float) -> Tensor:
+        """Clip the gradient that the base optimizer gets in the step under way to a norm of at most `max_norm`.
+
+        For loops without a closure, between `perturb()` and `step()`; otherwise give `max_grad_norm` once and for all.
+        Clipping by hand there would make PSF = clipped gs − unclipped g. Returns the norm of the gradients as they are.
+        """
+        if self._under_way is None:
+            raise RuntimeError(
+                "clip_grad_norm_() belongs between perturb() and step(): write optimizer.perturb(), the second pass if "
+                "it returned True, optimizer.clip_grad_norm_(max_norm), optimizer.step()."
+            )
+        self._under_way.max_grad_norm = _limit("max_norm", max_norm)
+        with torch.no_grad():
+            return tensors.norm(self._parameters.with_gradient().gradients())
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients; between `perturb()` and `step()`, first put the weights back."""
-        if not self._is_running:
-            self._give_up()
-        self._note.doubt()
+        self._rollback_outside_closures()
+        self._note.mark_stale()
         self.base.zero_grad(set_to_none)
+        if not set_to_none:
+            mark_consumed(self.base)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group to the base optimizer; it gets the method's `rho` unless it names its own."""
         check_not_negative("rho", param_group.get("rho", self.where.rho))
+        was_fresh = has_fresh_gradient(self.base)
         self.base.add_param_group(param_group)
+        if not was_fresh:  # what the new parameters have is from the passes of earlier steps
+            mark_consumed(self.base)
         complete_radii(self.param_groups, self.where.rho)
 
     def _save(self) -> dict[str, Any]:
-        if not self._is_running:
-            self._give_up()
+        self._rollback_outside_closures()
+        self._refresh()
+        parameters = self._parameters.all.parameters
+        memory = dict(zip(*self._memory.of(parameters), strict=True)) if self._memory is not None else {}
         return {
             "parts": [type(part).__name__ for part in self._parts()],
             "states": [part.state_dict() for part in self._parts()],
-            "memory": {i: self._memory[p] for i, p in enumerate(self._parameters()) if p in self._memory},
-            "age": self._outcomes.age,
-            "num_steps": self._num_steps,
-            "num_samples": self._num_samples,
-            "num_skipped": self.num_skipped,
+            "memory": {i: memory[parameter].clone() for i, parameter in enumerate(parameters) if parameter in memory},
+            **self._history.state_dict(),
         }
 
     def _check(self, state_dict: dict[str, Any]) -> Callable[[], None]:
-        self._give_up()
-        parameters, parts = list(self._parameters()), copy.deepcopy(self._parts())
-        sharpness = check_state(state_dict, parts, parameters)
+        self._rollback()
+        self._refresh()
+        parts, parameters = copy.deepcopy(self._parts()), self._parameters.all.parameters
+        history, memory = check_state(state_dict, self.entry, parts, parameters)
 
         def load() -> None:
             complete_radii(self.param_groups, self.where.rho)
             self.when, self.where, self.between = parts
-            self._memory = {parameters[i]: value.to(parameters[i]) for i, value in sharpness["memory"].items()}
-            self._outcomes = Outcomes(sharpness["num_skipped"], sharpness["age"])
-            self._journal.forget()
-            self._num_steps, self._num_samples = sharpness["num_steps"], sharpness["num_samples"]
+            known = [parameters[i] for i in memory]
+            self._memory = Memory(known, list(memory.values())) if memory else None
+            self._history = history
+            self._hand_over.forget()
+            self._log.forget()
 
         return load
 
     def __getstate__(self) -> dict[str, Any]:
-        if not self._is_running:
-            self._give_up()
-        names = ("base", "model", "when", "where", "between", *self._settings)
-        private = ("_note", "_memory", "_num_steps", "_num_samples", "_outcomes")
-        return {name: self.__dict__[name] for name in names + private}
+        self._rollback_outside_closures()
+        names = ("base", "model", "when", "where", "between", "max_grad_norm", "guard", *self._settings)
+        return {name: self.__dict__[name] for name in (*names, "_note", "_memory", "_history")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # What belongs to this object and this moment only is neither copied nor saved.
-        self._journal = Journal()
-        self._pending: Step | None = None
-        self._draws: list[tuple[Any, Any]] = []
-        self._is_running = self._has_stepped = False
-        self._overflow: Tensor | None = None
-        self._scaler: Any = None
-        super().__setstate__(state)  # gives torch's hooks, and no groups of our own
-
-    def _step_without_closure(self) -> None:
-        self._refuse_foreign_scaler()
-        step = self._pending
-        if step is None:
-            raise RuntimeError(
-                f"step() has nothing to step on. Give it a closure, which it calls once or twice:{CLOSURE_EXAMPLE}\n"
-                "In a loop without a closure, call perturb() after backward() and before step()."
-            )
-        try:
-            self._end(step)
-        except BaseException:
-            self._give_up()
-            raise
-        self._apply(step, None)
-
-    def _decide(self) -> bool:
-        """Draw and decide, where that needs no gradient."""
-        self._draws = [(part.generator, part.generator.getstate()) for part in self._parts() if part.generator]
-        return isinstance(self.when, DecidesBefore) and self.when.wants_sample(self._num_steps + 1)
-
-    def _begin(self, wants_sample: bool, generators: Generators | None) -> Step:
-        """Take in the first gradient; if the step is to be sampled, move the weights."""
-        step = self._pending = Step(self._collect("Call backward() before perturb()"), self._scaler)
-        if isinstance(self.when, DecidesAfter):
-            wants_sample = self.when.wants_sample(self._num_steps + 1, float(step.grad_norm))
-        if wants_sample:
-            step.is_listened_to = self._journal.is_read
-            step.watched = last_in_model(step.parameters, self.when.watch, self.model)
-            needs_all = self.between.keeps_memory or step.is_listened_to
-            kept = step.parameters if needs_all else step.watched
-            step.climb(self.where, radii(self.param_groups, self.where.rho), kept, self.model, generators)
-        return step
-
-    def _end(self, step: Step) -> None:
-        """Put the weights back and take in the second gradient."""
-        step.descend()
-        if step.scaler is not self._scaler:
-            raise RuntimeError(
-                "perturb() and step() must both go through the scaler, or neither: call scaler.perturb(optimizer) and "
-                "scaler.step(optimizer)."
-            )
-        if step.was_sampled:
-            step.sharpen(self._collect("Run forward and backward again after perturb() returned True"))
-
-    def _apply(self, step: Step, loss: Any) -> None:
-        """Hand the gradient to the base optimizer, unless it is not finite, and note what happened."""
-        self._note.forget()
+        self._log = StepLog()
         self._pending = None
-        is_finite = step.all_finite()
-        is_deferred = self._may_defer(step)
-        was_skipped = not is_deferred and not bool(is_finite)
-        psf_norm = step.psf_norm() if step.was_sampled and not was_skipped else None
-        if not was_skipped:
-            sample = step.sample(is_finite) if step.watched else None
-            memory = self._memory
-            if step.was_sampled and self.between.keeps_memory:
-                memory = remember(self.between, step, memory, is_finite if is_deferred else None)
-            elif memory and not step.was_sampled:
-                reuse(self.between, step, memory, self._outcomes.age)
-            if is_deferred:
-                step_fused(self.base, is_finite)
-            else:
-                self.base.step()
-                self._has_stepped = True
-            self._memory = memory
-            if sample is not None:
-                self.when.observe(sample)
-        self._overflow = (~is_finite).to(torch.float32)
-        self._note_step(step, loss, ~is_finite if is_deferred else was_skipped, psf_norm)
+        self._said = set()
+        super().__setstate__(state)  # gives torch's hooks, and no groups of our own
+        self._hand_over = HandOver(bases_of(self.base))
+        self._parameters, self._buffers = Parameters(self.param_groups, self.model), Buffers(self.model)
+        mark_consumed(self.base)
 
-    def _may_defer(self, step: Step) -> bool:
-        """Whether a fused base can skip the step by itself, so that nobody has to wait for the device."""
-        return (
-            takes_found_inf(self.base)
-            and isinstance(self.when, DecidesBefore)
-            and not self._journal.is_read
-            and self._has_stepped
-            and (not self.state or all(parameter in self.state for parameter in step.parameters))
-            and self._memory.keys() <= set(step.parameters)
-        )
-
-    def _note_step(self, step: Step, loss: Any, was_skipped: bool | Tensor, psf_norm: Tensor | None) -> None:
-        self._draws = []
-        self._num_steps += 1
-        self._num_samples += step.was_sampled
-        self._outcomes.add(step.was_sampled, was_skipped)
-        is_reused = bool(self._memory) and self.between.uses_norm
-        needs_norm = step.was_sampled or is_reused or self._journal.is_read or isinstance(self.when, DecidesAfter)
-        rate, details = self.when.rate, self.when.details()
-        self.when.advance(self._num_steps, step.was_sampled, was_skipped is True)
-        self._journal.write(
-            step=self._num_steps,
-            sampled=step.was_sampled,
-            skipped=was_skipped,
-            loss=loss,
-            rate=self._num_samples / self._num_steps if rate is None else rate,
-            age=lambda: self._outcomes.age,
-            grad_norm=step.grad_norm if needs_norm else None,
-            psf_norm=psf_norm,
-            **details,
-        )
-
-    def _collect(self, remedy: str) -> list[Tensor]:
-        """The parameters that have a gradient, unscaled where a scaler asked for it."""
-        parameters = with_gradient(self._parameters(), self._name, remedy)
-        if self._scaler is not None:
-            gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-            tensors.multiply_(gradients, self._scaler.inverse_scale())
-        return parameters
-
-    def _backward(self, loss: Tensor) -> None:
-        (loss if self._scaler is None else self._scaler.scale(loss)).backward()
-
-    def _give_up(self) -> None:
-        """Put everything back as if the step under way had not begun."""
-        step, self._pending = self._pending, None
-        if step is not None:
-            step.descend()
-        for generator, state in self._draws:
-            generator.setstate(state)
-        self._draws = []
-
-    def _refuse_foreign_scaler(self) -> None:
-        if "found_inf" in self.__dict__:
-            del self.__dict__["found_inf"], self.__dict__["grad_scale"]
-            self._give_up()
-            raise RuntimeError(
-                "torch's GradScaler cannot run the second pass. Use vsam.amp.GradScaler, which is the same otherwise, "
-                "and call scaler.step(optimizer, closure) with scaler.scale(loss).backward() inside the closure."
+    def _notice_others(self, model: nn.Module) -> None:
+        others = _LIVE.setdefault(model, weakref.WeakSet())
+        own = set(self._parameters.all.parameters)
+        for other in others:
+            other._rollback_outside_closures()  # a perturb() that was interrupted, in a notebook that begins anew
+        if any(own.isdisjoint(other._parameters.all.parameters) for other in others):
+            warn_caller(
+                "model has another sharpness-aware optimizer over other parameters. Each would perturb its own part at "
+                "its own steps, and run passes at the other's perturbed weights: give one optimizer the list of bases, "
+                f"{type(self).__name__}([base, other_base], model=model)."
             )
+        others.add(self)
 
-    def _parts(self) -> tuple[When, Where, Between]:
-        return self.when, self.where, self.between
+
+def _abandon(owner: "weakref.ref[SharpnessAware]", step: Step) -> None:
+    """Roll a step back that was abandoned, if it is still under way."""
+    optimizer = owner()
+    if optimizer is not None and optimizer._pending is step:
+        optimizer._rollback()
+
+
+def _limit(name: str, value: float | None) -> float | None:
+    """A norm that is not to be exceeded; infinity, with which people only measure, is none."""
+    return None if value is None or value == float("inf") else check_not_negative(name, value)

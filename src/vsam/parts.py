@@ -55,6 +55,9 @@ class Part(ABC):
 class When(Part):
     """Is the second gradient taken at this step?"""
 
+    decides_after = False
+    """Whether the decision needs the first gradient."""
+
     watch: int | None = 0
     """How many of the last tensors `observe` wants norms of: 0 for none, None for all."""
 
@@ -85,6 +88,8 @@ class DecidesBefore(When):
 class DecidesAfter(When):
     """Decides on the first gradient's norm, which must be synchronised and is waited for at every step."""
 
+    decides_after = True
+
     @abstractmethod
     def wants_sample(self, step: int, grad_norm: float) -> bool:
         """Whether to sample at this step, given ‖g‖. Called again if the step failed: keep changes for `advance`."""
@@ -96,10 +101,11 @@ class Where(Part):
     rho: float
 
     @abstractmethod
-    def to_offsets_(
-        self, gradients: list[Tensor], weights: Sequence[Tensor], rhos: Sequence[float], norms: list[Tensor]
-    ) -> None:
-        """Turn gradients into offsets e in place; `rhos` and `norms` hold a radius and ‖g‖ for each tensor."""
+    def perturb_(self, weights: list[Tensor], gradients: list[Tensor], rhos: Sequence[float], norm: Tensor) -> None:
+        """Move the weights to w + e in place, and leave the gradients alone.
+
+        `rhos` holds a radius for each tensor, `norm` is ‖g‖ over all of them.
+        """
 
 
 class Between(Part):
@@ -129,8 +135,15 @@ def generator_state(generator: random.Random) -> list[Any]:
 
 
 def generator_from(state: list[Any]) -> random.Random:
-    """The generator that continues from `generator_state`."""
-    version, words, gauss = state
-    generator = random.Random()
-    generator.setstate((version, tuple(words), gauss))
+    """The generator that continues from `generator_state`; a state that no generator can have is refused."""
+    try:
+        version, words, gauss = state
+        generator = random.Random()
+        generator.setstate((version, tuple(words), gauss))
+        is_kept = generator_state(generator) == [version, list(words), None]
+        is_alive = any(words[:-1])  # of zeros alone come zeros only
+    except (TypeError, ValueError, OverflowError, LookupError) as error:
+        raise ValueError(f"generator must be the state of a random.Random, got a damaged one: {error}.") from error
+    if not (is_kept and is_alive):
+        raise ValueError("generator must be the state of a random.Random, got one that no generator can have.")
     return generator

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["Journal", "Listener", "Sample", "StepRecord"]
+__all__ = ["Listener", "Sample", "StepLog", "StepRecord"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Sample:
 Listener = Callable[[StepRecord], object]
 
 
-class Journal:
+class StepLog:
     """The latest record and whoever listens; numbers stay on the device until somebody looks."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Journal:
         self._last: StepRecord | None = None
 
     @property
-    def is_read(self) -> bool:
+    def has_listeners(self) -> bool:
         """Whether anybody listens."""
         return bool(self._listeners)
 
@@ -99,6 +99,18 @@ class Journal:
         """Take in a step's fields; `age` is a function, since it may be known only later."""
         fields["loss"] = _detached(fields["loss"])
         self._fields = fields
+
+    def restorer(self) -> Callable[[], None]:
+        """What brings the latest record back as it is now."""
+        fields, last = self._fields, self._last
+
+        def restore() -> None:
+            self._fields, self._last = fields, last
+
+        return restore
+
+    def tell(self) -> None:
+        """Call the listeners with the latest record."""
         for listener in list(self._listeners.values()):
             record = self.last
             assert record is not None

@@ -1,20 +1,27 @@
-"""The second pass as a repetition of the first: the same randomness, and statistics left alone."""
+"""The second pass as a repetition of the first: the same randomness, and no trace of it in the model's buffers."""
 
+import ctypes
 import random
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.batchnorm import _NormBase
 
 from vsam import tensors
+from vsam.caller import warn_caller
 
-__all__ = ["ForwardNote", "FrozenStatistics", "Generators", "Statistics", "tracking_layers"]
+__all__ = ["BufferState", "Buffers", "ForwardNote", "LastWrite", "RngState"]
 
 
-class Generators:
+_SMALL = 65_536
+"""Elements up to which a buffer is copied without asking."""
+
+
+class RngState:
     """The states of all global generators that a pass may draw from, as they are now.
 
     They are Python's, NumPy's where it is imported, torch's on the CPU, and torch's on each device in use.
@@ -22,81 +29,175 @@ class Generators:
 
     def __init__(self, devices: Iterable[torch.device]) -> None:
         self._python = random.getstate()
-        self._numpy = sys.modules["numpy"].random.get_state() if "numpy" in sys.modules else None
-        self._cpu = torch.get_rng_state()
+        self._numpy = _NumpyState.now() if "numpy" in sys.modules else None
+        self._cpu = torch.default_generator.get_state()
         self._devices = [(device, _device_state(device)) for device in devices if device.type != "cpu"]
 
     def restore(self) -> None:
         """Wind all of them back to these states."""
         random.setstate(self._python)
         if self._numpy is not None:
-            sys.modules["numpy"].random.set_state(self._numpy)
-        torch.set_rng_state(self._cpu)
+            self._numpy.restore()
+        torch.default_generator.set_state(self._cpu)
         for device, state in self._devices:
             module = torch.get_device_module(device)
             module.set_rng_state(state) if device.type == "mps" else module.set_rng_state(state, device)
 
 
-class Statistics:
-    """The running statistics of normalisation layers, as they are now."""
+class _NumpyState:
+    """NumPy's global generator.
 
-    def __init__(self, layers: Iterable[nn.Module]) -> None:
-        self._buffers = [buffer for layer in layers for buffer in layer.buffers(recurse=False)]
-        self._values = tensors.copies(self._buffers)
+    Reading it takes as long as ten operators, so it is read only if the memory behind it has changed. That does not
+    show whether a normal number is kept back (`has_gauss`): where one is, the generator is always read.
+    """
+
+    _latest: "_NumpyState | None" = None
+    _view: tuple[Any, Any] = (None, None)
+
+    def __init__(self, memory: bytes | None) -> None:
+        self._memory = memory
+        # The legacy form is faster, but warns of generators of another kind.
+        self._state = sys.modules["numpy"].random.get_state(legacy=memory is not None)
+        self._shows_all = memory is not None and not self._state[3]
+
+    @classmethod
+    def now(cls) -> "_NumpyState":
+        """Its state, the latest one where it has not moved since."""
+        memory, latest = cls._look(), cls._latest
+        if latest is None or not latest._shows_all or latest._memory != memory:
+            latest = cls._latest = cls(memory)
+        return latest
 
     def restore(self) -> None:
-        """Set them back to these values."""
-        tensors.copy_(self._buffers, self._values)
+        """Wind it back, unless it has not moved."""
+        if not self._shows_all or self._memory != self._look():
+            sys.modules["numpy"].random.set_state(self._state)
+            _NumpyState._latest = None
+
+    @classmethod
+    def _look(cls) -> bytes | None:
+        """The memory of the generator: 624 words and a position; None for one of another kind."""
+        bits: Any = getattr(sys.modules["numpy"].random, "get_bit_generator", lambda: None)()
+        if bits is not cls._view[0]:
+            is_known = type(bits).__name__ == "MT19937"
+            cls._view = (bits, (ctypes.c_char * 2500).from_address(bits.ctypes.state_address) if is_known else None)
+        view = cls._view[1]
+        return view.raw if view is not None else None
 
 
-class FrozenStatistics:
-    """Normalisation by batch statistics as before, without any trace in the running ones, until thawed."""
+class Buffers:
+    """All buffers of a model, and which of them a forward pass writes to.
+
+    Torch counts the writes to a tensor, but not those of normalisation's kernels. So all small buffers count as written
+    to, and those of normalisation layers; the others do once the count has risen, or once they were replaced.
+    """
 
     def __init__(self, model: nn.Module | None) -> None:
-        layers = list(tracking_layers(model))
-        self._layers = [layer for layer in layers if isinstance(layer, _BatchNorm)]
-        for layer in self._layers:
-            layer.track_running_stats = False
-        # Other layers update what they have, whatever the flag says.
-        self._others = Statistics(layer for layer in layers if not isinstance(layer, _BatchNorm))
+        modules = list(model.modules()) if model is not None else []
+        self._owners = [module._buffers for module in modules]
+        norms = {i for i, module in enumerate(modules) if isinstance(module, _NormBase)}
+        self._first = {(i, name): (id(buffer), _version(buffer)) for i, name, buffer in self._all()}
+        self._written = {(i, name) for i, name, buffer in self._all() if i in norms or buffer.numel() <= _SMALL}
 
-    def thaw(self) -> None:
-        """Let the layers track again."""
-        for layer in self._layers:
-            layer.track_running_stats = True
-        self._others.restore()
+    def _all(self) -> list[tuple[int, str, Tensor]]:
+        owners = [(i, owner) for i, owner in enumerate(self._owners) if owner]
+        return [(i, name, b) for i, owner in owners for name, b in owner.items() if b is not None and _can_be_set(b)]
+
+    def state(self, of_all: bool = False) -> "BufferState":
+        """The values now of those that are written to, or of all."""
+        if not any(self._owners):
+            return _NO_BUFFERS
+        found = self._all()
+        for i, name, buffer in found:
+            if (i, name) not in self._written and self._first.get((i, name)) != (id(buffer), _version(buffer)):
+                self._written.add((i, name))
+        return BufferState([(self._owners[i], name, b) for i, name, b in found if of_all or (i, name) in self._written])
+
+
+def _can_be_set(buffer: Tensor) -> bool:
+    """Whether each value has a place of its own: an expanded mask has not, and nobody can write to it either."""
+    return buffer.layout is not torch.strided or 0 not in buffer.stride()
+
+
+def _version(buffer: Tensor) -> int:
+    return -1 if buffer.is_inference() else buffer._version
+
+
+class BufferState:
+    """Buffers and their values, as they are now."""
+
+    def __init__(self, places: list[tuple[dict[str, Tensor | None], str, Tensor]]) -> None:
+        self._places = places
+        self._values = tensors.copies([buffer for _, _, buffer in places])
+
+    def restore(self) -> None:
+        """Put the buffers back where others have taken their place, and set them to these values."""
+        for owner, name, buffer in self._places:
+            owner[name] = buffer
+        tensors.copy_([buffer for _, _, buffer in self._places], self._values)
+
+
+_NO_BUFFERS = BufferState([])
 
 
 class ForwardNote:
     """A forward pre-hook that notes the generators before the first forward pass of a step.
 
-    Put on the outermost module only, so that a compiled model keeps its graph in one piece. A copy of the model, or
-    of the optimizer, starts with an empty note.
+    Put on the outermost module only. Between `perturb()` and `step()` it also notices a forward pass that cannot be
+    the second one. A copy of the model, or of the optimizer, starts with an empty note.
     """
 
     def __init__(self) -> None:
-        self.generators: Generators | None = None
-        self._is_stale = False
+        self.rng: RngState | None = None
         self.was_called = False
+        self.on_stray: Callable[[], None] | None = None
+        self._is_stale = False
+        self._kinds: set[tuple[bool, bool]] = set()
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(self, module: nn.Module, inputs: Any) -> None:
-        """Note where a step's first pass begins: at its first forward, unless that was given up meanwhile."""
-        if torch.compiler.is_compiling():
-            return
+        """Note where a step's first pass begins: at its first forward, unless that was rolled back meanwhile."""
         self.was_called = True
-        if not (module.training and torch.is_grad_enabled()):
+        kind = (module.training, torch.is_grad_enabled())
+        if self.on_stray is not None:
+            # What the first pass did too, such as pseudo-labels without gradients, belongs to the second.
+            if kind not in self._kinds and (not kind[1] or (self.rng is not None and not kind[0])):
+                self.on_stray()
             return
-        if self.generators is None or self._is_stale:
-            self.generators = Generators({p.device for p in module.parameters()})
+        self._kinds.add(kind)
+        if all(kind) and (self.rng is None or self._is_stale):
+            self.rng = RngState({parameter.device for parameter in module.parameters()})
             self._is_stale = False
 
-    def doubt(self) -> None:
+    def watch(self, model: nn.Module, abandon: Callable[[], None], way_back: list[Callable[[], object]]) -> None:
+        """Between `perturb()` and `step()`, abandon the step where the model is used but not for the second pass.
+
+        That is a forward pass in evaluation mode, or `model.zero_grad()`. What ends the watch joins the way back.
+        """
+
+        def on_stray() -> None:
+            abandon()
+            warn_caller(
+                "A forward pass in evaluation mode ran between perturb() and step(): the weights were put back first, "
+                "and the step was abandoned. Evaluate after step()."
+            )
+
+        def end() -> None:
+            self.on_stray = None
+            model.__dict__.pop("zero_grad", None)
+
+        way_back.append(end)
+        self.on_stray = on_stray
+        model.__dict__["zero_grad"] = _ZeroGrad(model, abandon)
+
+    def mark_stale(self) -> None:
         """Gradients were cleared: if another forward pass follows before the step, it is that one that counts."""
         self._is_stale = True
 
     def forget(self) -> None:
         """The step has ended."""
-        self.generators = None
+        self.rng = self.on_stray = None
+        self._kinds.clear()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ForwardNote":
         return ForwardNote()
@@ -105,11 +206,47 @@ class ForwardNote:
         return ForwardNote, ()
 
 
-def tracking_layers(model: nn.Module | None) -> Iterator[_NormBase]:
-    """The layers that keep running statistics, in training now or later."""
-    for layer in model.modules() if model is not None else ():
-        if isinstance(layer, _NormBase) and layer.track_running_stats:
-            yield layer
+class _ZeroGrad:
+    """A model's `zero_grad` while a second pass is due: it first abandons the step. Its copies are ordinary ones."""
+
+    def __init__(self, model: nn.Module, abandon: Callable[[], None]) -> None:
+        self._model, self._abandon = model, abandon
+
+    def __call__(self, set_to_none: bool = True) -> None:
+        self._model.__dict__.pop("zero_grad", None)
+        self._abandon()
+        self._model.zero_grad(set_to_none)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., None]:
+        return _ordinary_zero_grad(memo[id(self._model)])
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[nn.Module]]:
+        return _ordinary_zero_grad, (self._model,)
+
+
+def _ordinary_zero_grad(model: nn.Module) -> Callable[..., None]:
+    return partial(type(model).zero_grad, model)
+
+
+class LastWrite:
+    """Notices whether somebody changed a gradient between the last backward pass and the step, as clipping does.
+
+    Several processes write to gradients after the backward pass themselves, so that nothing is said there.
+    """
+
+    def __init__(self, parameter: Tensor, way_back: list[Callable[[], object]]) -> None:
+        self._parameter, self._version = parameter, -1
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            way_back.append(parameter.register_post_accumulate_grad_hook(self._note).remove)  # type: ignore[no-untyped-call]
+
+    def _note(self, parameter: Tensor) -> None:
+        self._version = -1 if parameter.grad is None else parameter.grad._version
+
+    @property
+    def was_changed(self) -> bool:
+        """Whether the gradient is another one than the backward pass left."""
+        gradient = self._parameter.grad
+        return self._version >= 0 and gradient is not None and gradient._version != self._version
 
 
 def _device_state(device: torch.device) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from vsam.second_pass import Generators
+from vsam.second_pass import RngState
 
 __all__ = ["Losses", "Selection"]
 
@@ -27,11 +27,11 @@ class Selection:
     Args:
         losses: as `Losses` says.
         gamma: γ in (0, 1], the share of samples kept. With 1 all are, and no loss needs to be compared.
-        backward: how a loss is differentiated.
+        scale: what is done to a loss before it is differentiated.
     """
 
-    def __init__(self, losses: Losses, gamma: float, backward: Callable[[Tensor], object]) -> None:
-        self._losses, self._gamma, self._backward = losses, gamma, backward
+    def __init__(self, losses: Losses, gamma: float, scale: Callable[[Tensor], Tensor]) -> None:
+        self._losses, self._gamma, self._scale = losses, gamma, scale
         self._before: Tensor | None = None
 
     def __call__(self) -> Tensor:
@@ -43,7 +43,7 @@ class Selection:
             kept = self._kept(self._before)
             losses = _checked(self._losses(kept), len(kept))
         loss = losses.mean()
-        self._backward(loss)
+        self._scale(loss).backward()  # type: ignore[no-untyped-call]
         return loss
 
     @torch.no_grad()
@@ -51,9 +51,9 @@ class Selection:
         count = max(1, int(self._gamma * len(before)))
         if count == len(before):
             return torch.arange(count, device=before.device)
-        generators = Generators({before.device})
+        rng = RngState({before.device})
         increase = _checked(self._losses(), len(before)) - before
-        generators.restore()
+        rng.restore()
         return increase.topk(count).indices.sort().values
 
 

@@ -1,128 +1,200 @@
-"""One step under way, from its first gradient to the one that the base optimizer gets."""
+"""One step under way: its gradients, from the first to the one that the base optimizer gets."""
 
-from collections.abc import Iterable
-from contextlib import ExitStack
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vsam import tensors
-from vsam.parts import Where
+from vsam.parameters import Members
+from vsam.parts import Between, Where
 from vsam.records import Sample
-from vsam.second_pass import FrozenStatistics, Generators
+from vsam.second_pass import LastWrite
+from vsam.transaction import Transaction
 
-__all__ = ["Step"]
+__all__ = ["Memory", "Step"]
 
 
-class Step:
-    """The gradients of one step, and the way back from the perturbed weights.
+class Memory:
+    """What is remembered of the last sample: a tensor for each of some parameters.
 
     Args:
-        parameters: those that have a gradient now.
-        scaler: who had scaled that gradient, if anybody.
+        parameters: those parameters.
+        values: the tensors, or the buffers in which they lie; then they are looked up when they are needed.
     """
 
-    def __init__(self, parameters: list[Tensor], scaler: object = None) -> None:
-        self.parameters, self.scaler = parameters, scaler
-        self.norms = tensors.norms(self.gradients)
-        self.was_sampled = False
-        self.is_listened_to = False
-        self.watched: list[Tensor] = []
-        self.psf: dict[Tensor, Tensor] = {}
-        self._plain: dict[Tensor, Tensor] = {}
-        self._sharp_norms: list[Tensor] = []
-        self._way_back = ExitStack()
+    def __init__(self, parameters: list[Tensor], values: list[Tensor] | tensors.Pack) -> None:
+        self.parameters, self._values = parameters, values
 
     @property
+    def values(self) -> list[Tensor]:
+        """The tensors."""
+        if isinstance(self._values, tensors.Pack):
+            self._values = self._values.views(self.parameters)
+        return self._values
+
+    def of(self, parameters: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Those of the parameters that it knows, and their values."""
+        if parameters is self.parameters:
+            return parameters, self.values
+        known = dict(zip(self.parameters, self.values, strict=True))
+        found = [parameter for parameter in parameters if parameter in known]
+        return found, [known[parameter] for parameter in found]
+
+
+class Step(Transaction):
+    """What lives from the decision to the base optimizer's step.
+
+    Args:
+        scaler: who scales the losses, if anybody.
+        max_grad_norm: the longest gradient that the base optimizer gets.
+    """
+
+    def __init__(self, scaler: Any = None, max_grad_norm: float | None = None) -> None:
+        super().__init__()
+        self.scaler, self.max_grad_norm = scaler, max_grad_norm
+        self.wants_sample: bool | None = None
+        self.was_sampled = self.is_in_closure = False
+        self.last_write: LastWrite | None = None
+        self.members = _NOBODY
+        self.late: list[Tensor] = []
+        self.first: list[Tensor] = []
+        self.grad_norm: Tensor | None = None
+        self.sharp_norm: Tensor | None = None
+        self._first: tensors.Pack | None = None
+        self._plain: tensors.Pack | None = None
+        self._watched: list[int] = []
+        self._watched_norm: Tensor | None = None
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """Those with a gradient in one of the passes."""
+        return self.members.parameters + self.late if self.late else self.members.parameters
+
     def gradients(self) -> list[Tensor]:
         """The gradients as they stand."""
-        return [_gradient(parameter) for parameter in self.parameters]
+        gradients = self.members.gradients()
+        return gradients + [parameter.grad for parameter in self.late] if self.late else gradients  # type: ignore[misc]
 
-    @property
-    def grad_norm(self) -> Tensor:
-        """‖g‖ over all parameters, of the first pass."""
-        return tensors.total(self.norms)
+    def unscale(self, gradients: list[Tensor]) -> None:
+        """Take out the scaler's factor, if there is one."""
+        if self.scaler is not None:
+            tensors.multiply_(gradients, self.scaler.inverse_scale())
 
-    def all_finite(self) -> Tensor:
-        """Whether every gradient of both passes is finite, still on the device."""
-        return tensors.all_finite(self.norms + self._sharp_norms)
+    def take_first(self, members: Members, gradients: list[Tensor], needs_norm: bool) -> None:
+        """Take in the first gradient."""
+        self.members, self.first = members, gradients
+        self.unscale(gradients)
+        if needs_norm:
+            self._first = tensors.Pack(gradients, members.layout)
+            self.grad_norm = self._first.norm()
 
-    def climb(
-        self,
-        where: Where,
-        rhos: dict[Tensor, float],
-        kept: Iterable[Tensor],
-        model: nn.Module | None,
-        begin: Generators | None,
-    ) -> None:
-        """Move the weights to w + e and get everything ready for the second pass.
+    def perturb(self, where: Where, radii: list[float | None], watched: list[int], keeps_all: bool) -> None:
+        """Move the weights to w + e and clear the gradients.
 
         Args:
             where: the part that knows e.
-            rhos: the radius of each parameter that may be moved.
-            kept: parameters whose plain gradient is needed again; the others' buffers become e.
-            model: the network whose statistics are frozen.
-            begin: the generators as they were before the first pass.
+            radii: of each group, None for one that is not moved.
+            watched: positions of the parameters whose norms are wanted.
+            keeps_all: whether the PSF of all parameters is wanted; otherwise only that of the watched ones.
         """
+        assert self._first is not None
+        members, gradients, norm = self.members, self.first, self.grad_norm
+        self._watched = watched
+        if watched:
+            self._watched_norm = self._first.norm_of(watched)
+        if keeps_all or watched:
+            # Copied: the second pass may write over the buffers of the first, as those of DDP's buckets.
+            plain = self._first if keeps_all else tensors.Pack([gradients[i] for i in watched])
+            self._plain = plain.detach_owned()
+        self._first = None
+        weights, places = members.parameters, members.places
+        rhos: list[Any] = [radii[i] for i in members.groups]
+        if None in radii:
+            moved = [i for i, rho in enumerate(rhos) if rho is not None]
+            weights, rhos, gradients = ([values[i] for i in moved] for values in (weights, rhos, gradients))
+            norm, places = tensors.norm(gradients), tensors.Places(weights)
         self.was_sampled = True
-        kept = set(kept)
-        are_shared = len({gradient.data_ptr() for gradient in self.gradients}) < len(self.parameters)
-        moved = [parameter for parameter in self.parameters if parameter in rhos]
-        copied = [parameter for parameter in moved if parameter in kept or are_shared]
-        copies = dict(zip(copied, tensors.copies([_gradient(p) for p in copied]), strict=True))
-        offsets = [copies[p] if p in copies else tensors.own(_gradient(p)) for p in moved]
-        norms = [norm for parameter, norm in zip(self.parameters, self.norms, strict=True) if parameter in rhos]
-        where.to_offsets_(offsets, moved, [rhos[p] for p in moved], norms)
-        # Weights that are not finite could make the second pass raise, where the step ought to be skipped.
-        tensors.zero_unless_(tensors.all_finite(self.norms), offsets)
-        self._plain = {p: tensors.own(_gradient(p)) for p in self.parameters if p in kept}
-        for parameter in self.parameters:
+        self.way_back.append(torch.clear_autocast_cache)  # it holds casts of the weights
+        self.way_back.append(places.keep())
+        if weights:
+            where.perturb_(weights, gradients, rhos, norm)  # type: ignore[arg-type]
+        self.first = []
+        for parameter in members.parameters:
             parameter.grad = None
-        self._way_back.callback(torch.clear_autocast_cache)  # it holds casts of the weights
-        self._way_back.callback(tensors.copy_, moved, tensors.copies(moved))
-        tensors.add_(moved, offsets)
-        self._way_back.callback(FrozenStatistics(model).thaw)
-        self._way_back.callback(Generators({p.device for p in self.parameters}).restore)
-        if begin is not None:
-            begin.restore()
         torch.clear_autocast_cache()
 
-    def descend(self) -> None:
-        """Put weights, statistics and generators back; doing it again does nothing."""
-        with torch.no_grad():
-            self._way_back.close()
+    def take_second(self, members: Members, gradients: list[Tensor], needs_norm: bool) -> None:
+        """Take in the second gradient, and PSF = gs − g; what only one pass gave counts as zero in the other."""
+        if members is not self.members:
+            known = set(self.members.parameters)
+            self.late = [parameter for parameter in members.parameters if parameter not in known]
+            for parameter in self.members.parameters:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+            gradients = self.gradients()
+        self.unscale(gradients)
+        plain, layout = self._plain, self.members.layout
+        is_whole = plain is not None and plain.layout is layout
+        second = tensors.Pack(gradients[: layout.num_tensors], layout) if needs_norm or is_whole else None
+        if needs_norm and second is not None:
+            self.sharp_norm = tensors.norm(gradients) if self.late else second.norm()
+        if plain is not None:
+            if second is None or not is_whole:
+                second = tensors.Pack([gradients[i] for i in self._watched], plain.layout)
+            tensors.subtract_from_(plain.buffers, second.buffers)
 
-    def sharpen(self, parameters: list[Tensor]) -> None:
-        """Take in the second gradients and PSF = gs − g; what only one pass gave counts as zero in the other."""
-        is_kept_whole = len(self._plain) == len(self.parameters)
-        known = set(self.parameters)
-        late = [parameter for parameter in parameters if parameter not in known]
-        for parameter in self.parameters:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        self.parameters.extend(late)
-        self._sharp_norms = tensors.norms(self.gradients)
-        self.psf, self._plain = self._plain, {}
-        tensors.negate_(list(self.psf.values()))
-        tensors.add_(list(self.psf.values()), [_gradient(parameter) for parameter in self.psf])
-        if is_kept_whole:
-            self.psf |= {parameter: _gradient(parameter).clone() for parameter in late}
+    def total_norm(self) -> Tensor:
+        """‖g‖ + ‖gs‖: finite if and only if all gradients of both passes are."""
+        assert self.grad_norm is not None
+        return self.grad_norm if self.sharp_norm is None else self.grad_norm + self.sharp_norm
 
-    def psf_norm(self) -> Tensor | None:
-        """‖PSF‖ over all parameters, if it is wanted or known without further work."""
-        if self.is_listened_to or len(self.watched) == len(self.parameters):
-            return tensors.total(tensors.norms(list(self.psf.values())))
-        return None
+    def psf_norm(self, is_wanted: bool) -> Tensor | None:
+        """‖PSF‖ over all parameters, if it is wanted or if those are the watched ones."""
+        is_known = is_wanted or len(self._watched) == len(self.members.parameters)
+        return self._plain.norm() if is_known and self._plain is not None else None
 
-    def sample(self, is_finite: Tensor) -> Sample:
-        """The norms over the watched tensors, and whether they count."""
-        # Parameters that came late have no norm, and are not watched.
-        norms = dict(zip(self.parameters, self.norms, strict=False))
-        psf_norm = tensors.total(tensors.norms([self.psf[parameter] for parameter in self.watched]))
-        grad_norm = tensors.total([norms[parameter] for parameter in self.watched])
-        return Sample(psf_norm, grad_norm, is_finite)
+    def sample(self, is_finite: Tensor | None) -> Sample | None:
+        """The norms over the watched tensors, and whether they count; None if none are watched."""
+        plain, watched = self._plain, self._watched
+        if plain is None or self._watched_norm is None:
+            return None
+        is_all = plain.layout.num_tensors == len(watched)
+        psf_norm = plain.norm() if is_all else plain.norm_of(watched)
+        return Sample(psf_norm, self._watched_norm, torch.isfinite(psf_norm) if is_finite is None else is_finite)
+
+    def remember(self, between: Between, last: Memory | None, is_finite: Tensor | None) -> Memory:
+        """Return what `between` makes of the PSF, in the PSF's own buffers.
+
+        Args:
+            between: the part that reuses it.
+            last: what was remembered so far, which stays if the step turns out not to be finite.
+            is_finite: whether it is, still on the device; None if it is known to be.
+        """
+        assert self._plain is not None
+        memory = Memory(self.members.parameters, self._plain)
+        if self.late:
+            late = tensors.copies([parameter.grad for parameter in self.late])  # type: ignore[misc]
+            memory = Memory(self.parameters, memory.values + late)
+        if type(between).remember is not Between.remember:
+            between.remember(memory.values, self.gradients(), self.grad_norm)  # type: ignore[arg-type]
+        if self.members.layout.may_overflow:  # two finite gradients may differ by more than half precision can hold
+            tensors.zero_unless_(torch.isfinite(tensors.norm(memory.values)), memory.values)
+        if is_finite is not None:
+            known = dict(zip(last.parameters, last.values, strict=True)) if last is not None else {}
+            tensors.select_(is_finite, memory.values, [known.get(parameter) for parameter in memory.parameters])
+        return memory
+
+    def rollback(self) -> None:
+        """Put everything back as if the step had not begun, unless it is done, and let go of all buffers."""
+        super().rollback()
+        self.close()
+
+    def close(self) -> None:
+        """Let go of all buffers."""
+        self.guards, self.way_back = [], []
+        self._first = self._plain = None
+        self.first = []
 
 
-def _gradient(parameter: Tensor) -> Tensor:
-    assert parameter.grad is not None
-    return parameter.grad
+_NOBODY = Members([], [], [])

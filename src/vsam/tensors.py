@@ -1,30 +1,184 @@
-"""Arithmetic on lists of tensors: the one file that knows `torch._foreach_*`."""
+"""Arithmetic on lists of tensors: the one file that knows `torch._foreach_*`.
+
+What costs time on small networks is not arithmetic but the number of tensors: on the CPU each one costs about a
+microsecond per operator, on a GPU a kernel launch. `Pack` therefore lays small tensors side by side in one buffer, on
+which norms and differences are single operators; large tensors are left where they are.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from itertools import accumulate, pairwise
+from operator import attrgetter
+from typing import Any
 
 import torch
 from torch import Tensor
 
 __all__ = [
+    "Layout",
+    "Pack",
+    "Places",
     "absolute",
     "add_",
-    "all_finite",
+    "add_scaled_",
     "copies",
     "copy_",
     "dot",
+    "is_not_finite",
     "lerp_",
+    "multiplied",
     "multiply_",
-    "negate_",
-    "norms",
-    "own",
+    "norm",
     "select_",
-    "total",
+    "subtract_from_",
     "zero_unless_",
 ]
+
+_SMALL = 4096
+"""Elements below which a copy is cheaper than an operator of its own."""
+
+_FUSED = {(torch.float32, "cpu"), (torch.float64, "cpu"), (torch.float32, "cuda")}
+_DTYPE, _DEVICE, _IS_CPU = attrgetter("dtype"), attrgetter("device"), attrgetter("is_cpu")
+_flatten, _unflatten = torch._C._nn.flatten_dense_tensors, torch._C._nn.unflatten_dense_tensors
+_vector_norm: Callable[..., Tensor] = torch.linalg.vector_norm
+_clone: Any = getattr(torch, "_foreach_clone", None)
+
+
+class Layout:
+    """Which tensors of a list lie side by side in a `Pack`: the small ones of each device and type."""
+
+    def __init__(self, like: Sequence[Tensor]) -> None:
+        groups: dict[Any, list[int]] = {}
+        self._sizes = [tensor.numel() for tensor in like]
+        for i, (tensor, size) in enumerate(zip(like, self._sizes, strict=True)):
+            key = (tensor.device, tensor.dtype) if size < _SMALL else i
+            groups.setdefault(key, []).append(i)
+        self.joined = [indices for indices in groups.values() if len(indices) > 1]
+        self.single = [indices[0] for indices in groups.values() if len(indices) == 1]
+        self.num_tensors = len(like)
+        self.is_one_buffer = len(self.joined) == 1 and not self.single
+        self.dtype = torch.float64 if any(tensor.dtype == torch.float64 for tensor in like) else torch.float32
+        # Naming a type costs more than the norm of a small buffer, so it is left out where it changes nothing.
+        self.norm_dtype = self.dtype if {tensor.dtype for tensor in like} - {self.dtype} else None
+        self.may_overflow = any(tensor.dtype == torch.float16 for tensor in like)
+
+    @cached_property
+    def spans(self) -> list[tuple[int, int, int]]:
+        """Where each tensor lies: in which buffer, from which element to which."""
+        spans = [(0, 0, 0)] * self.num_tensors
+        for number, indices in enumerate([*self.joined, *([i] for i in self.single)]):
+            ends = [0, *accumulate(self._sizes[i] for i in indices)]
+            for i, (start, end) in zip(indices, pairwise(ends), strict=True):
+                spans[i] = (number, start, end)
+        return spans
+
+
+class Pack:
+    """The values of a list of tensors in few buffers: copies of the small ones, the large ones themselves.
+
+    Args:
+        tensors: the list.
+        layout: of this list, where it is known from an earlier step.
+    """
+
+    def __init__(self, tensors: list[Tensor], layout: Layout | None = None) -> None:
+        self.layout = Layout(tensors) if layout is None else layout
+        if self.layout.is_one_buffer:
+            self.buffers = [_flatten(tensors)]
+        else:
+            self.buffers = [_flatten([tensors[i] for i in group]) for group in self.layout.joined]
+            self.buffers += [tensors[i] for i in self.layout.single]
+
+    def norm(self) -> Tensor:
+        """The L2 norm of all values, in at least single precision, on the first buffer's device."""
+        return _joint_norm(self.buffers, self.layout.norm_dtype)
+
+    def norm_of(self, positions: list[int]) -> Tensor:
+        """The L2 norm of some of the tensors."""
+        spans = [self.layout.spans[i] for i in positions]
+        if self.layout.is_one_buffer and positions == [*range(positions[0], positions[0] + len(positions))]:
+            spans = [(0, spans[0][1], spans[-1][2])]
+        return _joint_norm([self.buffers[i].reshape(-1)[start:end] for i, start, end in spans], self.layout.norm_dtype)
+
+    def detach_owned(self) -> "Pack":
+        """Copy the large tensors too, so that nobody else can write to any buffer."""
+        num_joined = len(self.layout.joined)
+        if num_joined < len(self.buffers):
+            self.buffers[num_joined:] = copies([buffer.detach() for buffer in self.buffers[num_joined:]])
+        return self
+
+    def views(self, like: list[Tensor]) -> list[Tensor]:
+        """The values as a list of tensors in the shapes of `like`, without copying."""
+        if self.layout.is_one_buffer:
+            return list(_unflatten(self.buffers[0], like))
+        views: list[Tensor] = list(like)
+        for indices, buffer in zip(self.layout.joined, self.buffers, strict=False):
+            parts = _unflatten(buffer, [like[i] for i in indices])
+            for i, part in zip(indices, parts, strict=True):
+                views[i] = part
+        for i, buffer in zip(self.layout.single, self.buffers[len(self.layout.joined) :], strict=True):
+            views[i] = buffer
+        return views
+
+
+class Places:
+    """Where tensors lie, so that they can be copied and set back to a copy again and again.
+
+    Flat views of the small ones are kept, for as long as no tensor's storage is replaced.
+    """
+
+    def __init__(self, tensors: list[Tensor], layout: Layout | None = None) -> None:
+        self.tensors, self._layout = tensors, Layout(tensors) if layout is None else layout
+        self._pointers: list[int] = []
+        self._views: list[list[Tensor]] = []
+        self._others: list[Tensor] = []
+
+    def keep(self) -> Callable[[], None]:
+        """Copy the tensors; returns what sets them back, bit for bit, without moving storage."""
+        pointers = [*map(Tensor.data_ptr, self.tensors)]
+        if pointers != self._pointers:
+            self._look()
+            self._pointers = pointers
+        flat = [torch.cat(views) for views in self._views]
+        return partial(self._set_back, flat, copies(self._others))
+
+    def _look(self) -> None:
+        groups = [[self.tensors[i] for i in group] for group in self._layout.joined]
+        is_flat = [all(map(Tensor.is_contiguous, group)) for group in groups]
+        self._views = [
+            [t.detach().view(-1) for t in group] for group, flat in zip(groups, is_flat, strict=True) if flat
+        ]
+        self._others = [tensor for group, flat in zip(groups, is_flat, strict=True) if not flat for tensor in group]
+        self._others += [self.tensors[i] for i in self._layout.single]
+
+    def _set_back(self, flat: list[Tensor], others: list[Tensor]) -> None:
+        for views, values in zip(self._views, flat, strict=True):
+            torch.split_with_sizes_copy(values, [*map(Tensor.numel, views)], out=views)
+        copy_(self._others, others)
+
+
+def norm(tensors: list[Tensor], layout: Layout | None = None) -> Tensor:
+    """The L2 norm over all tensors, in at least single precision, on the first one's device."""
+    return Pack(tensors, layout).norm()
+
+
+def _joint_norm(tensors: list[Tensor], dtype: torch.dtype | None) -> Tensor:
+    if not tensors:
+        return torch.zeros(())
+    if len(tensors) == 1:
+        return _vector_norm(tensors[0], dtype=dtype)
+    norms, device = torch._foreach_norm(tensors, 2, dtype), tensors[0].device
+    return _vector_norm(torch.stack([norm.to(device) for norm in norms] if device.type != "cpu" else norms))
 
 
 def copies(tensors: list[Tensor]) -> list[Tensor]:
     """New tensors with the same values and layout."""
+    if not tensors:
+        return []
+    if _clone is not None:
+        return list(_clone(tensors))
     fresh = [torch.empty_like(tensor) for tensor in tensors]
-    copy_(fresh, tensors)
+    torch._foreach_copy_(fresh, tensors)
     return fresh
 
 
@@ -40,8 +194,60 @@ def add_(targets: list[Tensor], others: list[Tensor], weight: float = 1.0) -> No
         torch._foreach_add_(targets, others, alpha=weight)
 
 
+def add_scaled_(targets: list[Tensor], others: list[Tensor], weight: Tensor, unless: Tensor) -> None:
+    """`target ← target + weight · other`, nothing where `unless` is 1 and not 0; both stay on the device."""
+    if not targets:
+        return
+    if _can_fuse(targets, others):
+        # A fused SGD step without momentum is this very operation, in one kernel that can also be told to do nothing.
+        torch._fused_sgd_(
+            targets,
+            others,
+            [],
+            weight_decay=0.0,
+            momentum=0.0,
+            lr=weight,
+            dampening=0.0,
+            nesterov=False,
+            maximize=True,
+            is_first_step=False,
+            found_inf=unless,
+        )
+        # The kernel does not count its writes, by which autograd notices a graph of the weights as they were.
+        torch.autograd.graph.increment_version(targets)
+    else:
+        pack = Pack(others)
+        # In half precision, one over a small norm would be infinite.
+        wide = pack.layout.dtype
+        pack.buffers = [(buffer.to(wide) * weight.to(buffer.device)).to(buffer.dtype) for buffer in pack.buffers]
+        zero_unless_(unless == 0, pack.buffers)
+        torch._foreach_add_(targets, pack.views(others))
+
+
+def is_not_finite(norm: Tensor) -> Tensor:
+    """1 where a norm is infinite or not a number, else 0, in single precision and on its device."""
+    return (norm * 0).ne_(0).to(torch.float32)
+
+
+def _can_fuse(targets: list[Tensor], others: list[Tensor]) -> bool:
+    """Whether the fused kernel is right: it looks at neither strides nor types, and errs in bfloat16 on the CPU."""
+    first = targets[0]
+    if (first.dtype, first.device.type) not in _FUSED or not all(map(Tensor.is_contiguous, targets)):
+        return False
+    if not all(map(Tensor.is_contiguous, others)) or {*map(_DTYPE, targets), *map(_DTYPE, others)} != {first.dtype}:
+        return False  # torch does allow gradients of another type
+    return all(map(_IS_CPU, targets)) if first.is_cpu else {*map(_DEVICE, targets + others)} == {first.device}
+
+
+def subtract_from_(targets: list[Tensor], others: list[Tensor]) -> None:
+    """`target ← other − target`."""
+    if targets:
+        torch._foreach_neg_(targets)
+        torch._foreach_add_(targets, others)
+
+
 def multiply_(targets: list[Tensor], factors: list[Tensor] | Tensor) -> None:
-    """`target ← target · factor`, with one factor (a tensor of no dimensions) or one a tensor."""
+    """`target ← target · factor`, with one factor (a tensor of no dimensions) or one per tensor."""
     if not targets:
         return
     if isinstance(factors, Tensor):
@@ -54,10 +260,9 @@ def multiply_(targets: list[Tensor], factors: list[Tensor] | Tensor) -> None:
         torch._foreach_mul_(targets, factors)
 
 
-def negate_(targets: list[Tensor]) -> None:
-    """`target ← −target`."""
-    if targets:
-        torch._foreach_neg_(targets)
+def multiplied(left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
+    """`left · right`, as new tensors."""
+    return list(torch._foreach_mul(left, right)) if left else []
 
 
 def absolute(tensors: list[Tensor], offset: float) -> list[Tensor]:
@@ -67,19 +272,6 @@ def absolute(tensors: list[Tensor], offset: float) -> list[Tensor]:
     results = list(torch._foreach_abs(tensors))
     torch._foreach_add_(results, offset)
     return results
-
-
-def norms(tensors: list[Tensor]) -> list[Tensor]:
-    """The L2 norm of each tensor, in at least single precision, all on the first one's device."""
-    if not tensors:
-        return []
-    dtype, device = _wide(tensors), tensors[0].device
-    return [norm.to(device) for norm in torch._foreach_norm(tensors, 2, dtype)]
-
-
-def total(norms: list[Tensor]) -> Tensor:
-    """The L2 norm over all tensors, given the norm of each."""
-    return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros(())
 
 
 def lerp_(targets: list[Tensor], ends: list[Tensor], weight: Tensor) -> None:
@@ -92,13 +284,11 @@ def dot(left: list[Tensor], right: list[Tensor]) -> Tensor:
     """`⟨left, right⟩` over all tensors, in at least single precision."""
     if not left:
         return torch.zeros(())
-    dtype, device = _wide(left), left[0].device
-    return torch.stack([(a.to(dtype) * b).sum().to(device) for a, b in zip(left, right, strict=True)]).sum()
-
-
-def all_finite(norms: list[Tensor]) -> Tensor:
-    """Whether all norms are finite, as a tensor, so that asking does not make the device wait."""
-    return torch.isfinite(torch.stack(norms)).all() if norms else torch.tensor(True)
+    first = Pack(left)
+    second = Pack(right, first.layout)
+    dtype, device = first.layout.dtype, left[0].device
+    products = zip(first.buffers, second.buffers, strict=True)
+    return torch.stack([(a.to(dtype) * b).sum().to(device) for a, b in products]).sum()
 
 
 def zero_unless_(condition: Tensor, targets: list[Tensor]) -> None:
@@ -107,19 +297,9 @@ def zero_unless_(condition: Tensor, targets: list[Tensor]) -> None:
         target.masked_fill_(~condition.to(target.device), 0)
 
 
-def own(tensor: Tensor) -> Tensor:
-    """The tensor itself, or a copy where it is part of a larger storage that somebody else may write to."""
-    is_part = tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size()
-    return tensor.detach().clone() if is_part else tensor.detach()
-
-
 def select_(condition: Tensor, targets: list[Tensor], others: list[Tensor | None]) -> None:
     """`target ← target if condition else other`, decided on the device; None stands for zero."""
     zero_unless_(condition, targets)
     for target, other in zip(targets, others, strict=True):
         if other is not None:
             target.add_(other * ~condition.to(target.device))
-
-
-def _wide(tensors: list[Tensor]) -> torch.dtype:
-    return torch.float64 if any(tensor.dtype == torch.float64 for tensor in tensors) else torch.float32

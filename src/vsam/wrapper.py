@@ -1,14 +1,47 @@
 """An optimizer around another one, whose groups and state it shares."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
-__all__ = ["Wrapper"]
+from vsam.bases import keep_bases
+
+__all__ = ["Wrapper", "with_own_hooks"]
+
+
+def with_own_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Run this optimizer's own step hooks around `step`, which runs without gradients and is not compiled.
+
+    Torch would run the hooks of all optimizers here too; they run where the base optimizer steps, once.
+    """
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @wraps(step)
+    def hooked(*args: Any, **kwargs: Any) -> Any:
+        self = args[0]
+        for before in self._optimizer_step_pre_hooks.values():
+            changed = before(self, args, kwargs)
+            args, kwargs = (args, kwargs) if changed is None else changed
+        had_gradients = torch.is_grad_enabled()
+        try:
+            try:
+                torch._C._set_grad_enabled(False)
+                result = step(*args, **kwargs)
+            finally:
+                torch._C._set_grad_enabled(had_gradients)
+        finally:  # again, in case that Ctrl-C arrived just there
+            torch._C._set_grad_enabled(had_gradients)
+        for after in self._optimizer_step_post_hooks.values():
+            after(self, args, kwargs)
+        return result
+
+    hooked.hooked = True  # tells torch that there is nothing left to wrap
+    return cast(Callable[..., Any], hooked)
 
 
 class Wrapper(Optimizer, ABC):
@@ -35,6 +68,13 @@ class Wrapper(Optimizer, ABC):
         """The base optimizer's own defaults."""
         return self.base.defaults
 
+    def __getattr__(self, name: str) -> Any:
+        """What the base optimizer has and we lack, such as `train` and `eval` of a schedule-free one."""
+        base = self.__dict__.get("base")
+        if base is None or name.startswith("_") or not hasattr(base, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(base, name)
+
     def state_dict(self) -> dict[str, Any]:
         """The base optimizer's state and the entry; loads with `weights_only=True`."""
         for prepare in self._optimizer_state_dict_pre_hooks.values():
@@ -51,8 +91,15 @@ class Wrapper(Optimizer, ABC):
         for change in self._optimizer_load_state_dict_pre_hooks.values():
             changed = change(self, state_dict)
             state_dict = state_dict if changed is None else changed
-        load = self._check(state_dict)
-        self.base.load_state_dict({name: value for name, value in state_dict.items() if name != self.entry})
+        restore = keep_bases(self.base)
+        try:
+            load = self._check(state_dict)
+            self.base.load_state_dict({name: value for name, value in state_dict.items() if name != self.entry})
+        except BaseException as error:
+            restore()
+            if isinstance(error, AttributeError | KeyError | RuntimeError | TypeError):
+                raise ValueError(f"state_dict is damaged or another optimizer's: {error!r}.") from error
+            raise
         load()
         for finish in self._optimizer_load_state_dict_post_hooks.values():
             finish(self)
@@ -64,14 +111,3 @@ class Wrapper(Optimizer, ABC):
     @abstractmethod
     def _check(self, state_dict: dict[str, Any]) -> Callable[[], None]:
         """Refuse a state that does not fit, without changing anything; returns what loads it."""
-
-    def _parameters(self) -> Iterator[Tensor]:
-        return (parameter for group in self.param_groups for parameter in group["params"])
-
-    def _devices(self) -> set[torch.device]:
-        return {parameter.device for parameter in self._parameters()}
-
-    def _name(self, parameter: Tensor) -> str:
-        names = self.model.named_parameters() if self.model is not None else ()
-        known = next((name for name, candidate in names if candidate is parameter), None)
-        return known or f"A parameter of shape {tuple(parameter.shape)}"

@@ -171,13 +171,20 @@ def test_micro_batches_inside_the_closure(method: str, base: str) -> None:
 
 
 def test_gradients_of_the_caller_are_not_kept() -> None:
-    """What lay in `.grad` before the step is cleared, not added."""
+    """What lay in `.grad` before the step is refused if somebody put it there, and cleared if a step left it."""
     clean, dirty = Run("sam"), Run("sam")
     clean.go(last=3)
     Run("sam")  # seeds the generators again
     for number in range(3):
+        kept = [parameter.grad for parameter in dirty.model.parameters()]
         for parameter in dirty.model.parameters():
             parameter.grad = torch.full_like(parameter, 1e3)
+        before = dirty.everything()
+        with pytest.raises(RuntimeError, match="accumulated before step"):
+            dirty.step(number)
+        assert_same(dirty.everything(), before)
+        for parameter, gradient in zip(dirty.model.parameters(), kept, strict=True):
+            parameter.grad = gradient
         dirty.step(number)
     assert_same(dirty.weights(), clean.weights())
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import vsam
 from contract_table import BASES, LENGTH, METHODS, Run, assert_same, every_method, every_style, network
-from vsam.groups import last_in_model
+from vsam.parameters import Parameters
 
 
 def _grouped(method: str, *options: dict[str, Any]) -> Run:
@@ -169,13 +169,10 @@ def test_watching_follows_the_order_of_the_model() -> None:
     groups = [{"params": list(model[5].parameters())}, {"params": [*model[1].parameters(), *model[2].parameters()]}]
     base = torch.optim.SGD(groups, lr=0.1)
     with_model, without = vsam.VSAM(base, model=model, watch=2), vsam.VSAM(base, watch=2)
-    parameters = [p for group in base.param_groups for p in group["params"]]
-    assert {id(p) for p in last_in_model(parameters, with_model.when.watch, with_model.model)} == {
-        id(p) for p in model[5].parameters()
-    }
-    assert {id(p) for p in last_in_model(parameters, without.when.watch, without.model)} == {
-        id(p) for p in model[2].parameters()
-    }
+    for optimizer, watched in ((with_model, model[5]), (without, model[2])):
+        members = Parameters(base.param_groups, optimizer.model).all
+        chosen = {id(members.parameters[i]) for i in members.last(optimizer.when.watch)}
+        assert chosen == {id(parameter) for parameter in watched.parameters()}
 
 
 def test_hooks_and_groups_survive_together() -> None:

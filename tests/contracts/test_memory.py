@@ -69,8 +69,8 @@ def test_sam() -> None:
 
 
 def test_asam() -> None:
-    """As SAM, and the weights' sizes for a moment."""
-    assert all(peak <= 3 and left == 1 for peak, left in _peaks(vsam.ASAM, 3))
+    """As SAM, and for a moment the weights' sizes and their product with the gradient."""
+    assert all(peak <= 4 and left == 1 for peak, left in _peaks(vsam.ASAM, 3))
 
 
 def test_vsam() -> None:
@@ -82,7 +82,7 @@ def test_vsam() -> None:
 
 def test_vsam_between_samples() -> None:
     """The gradient and the PSF: reusing it takes no further buffer."""
-    plain = _peaks(vsam.VSAM, 40, start=1, initial=1, window=40)
+    plain = _peaks(vsam.VSAM, 40, start=1, initial_samples=1, window=40)
     assert plain[-1] in ((2, 2), (4, 2))
     assert (2, 2) in plain
 

@@ -77,7 +77,7 @@ def test_overflow_skips_and_lowers_the_scale(method: str, style: str, at_pass: i
     run = _Scaled(method)
     for number in range(2):
         STYLES[style](run, number)
-    run.optimizer._num_steps = 0  # SAM-5 and LookSAM-5 sample again
+    run.optimizer._history.num_steps = 0  # SAM-5 and LookSAM-5 sample again
     if method == "ae-sam":
         run.optimizer.when.mean = None  # type: ignore[attr-defined]  # and so does AE-SAM
     weights, scale = run.weights(), run.scaler.get_scale()

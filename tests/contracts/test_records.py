@@ -136,8 +136,8 @@ def test_listeners_are_not_copied_pickled_or_saved(method: str) -> None:
     run = Run(method)
     run.optimizer.subscribe(lambda record: None)  # a lambda cannot be pickled: it must not be tried
     run.step(0)
-    assert not copy.deepcopy(run.optimizer)._journal._listeners
-    assert not pickle.loads(pickle.dumps(run.optimizer))._journal._listeners
+    assert not copy.deepcopy(run.optimizer)._log._listeners
+    assert not pickle.loads(pickle.dumps(run.optimizer))._log._listeners
     assert "listeners" not in repr(run.optimizer.state_dict())
 
 

@@ -92,27 +92,8 @@ def test_the_defaults_are_the_published_ones():
     assert (mesa.start_epoch, mesa.label_smoothing) == (5, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("setting", "value", "reason"),
-    [
-        ("temperature", 0.0, "must be positive"),
-        ("temperature", math.inf, "finite"),
-        ("weight", -0.1, "must not be negative"),
-        ("weight", math.nan, "finite"),
-        ("start_epoch", -2, "at least -1"),
-        ("start_epoch", 2.5, "integer"),
-        ("label_smoothing", 1.5, "between 0 and 1"),
-    ],
-)
-def test_settings_are_checked_by_both_losses(setting, value, reason):
-    with pytest.raises(ValueError, match=reason):
-        SAFLoss(4, 3, **{setting: value})
-    with pytest.raises(ValueError, match=reason):
-        MESALoss(torch.nn.Linear(2, 3), **{setting: value})
-
-
-@pytest.mark.parametrize("epoch", [-1, 1.0, True, None])
-def test_an_epoch_is_an_integer_from_zero(epoch):
+@pytest.mark.parametrize("epoch", [-1, 1.0, True, None, "2", math.nan])
+def test_an_epoch_is_a_whole_number_from_zero(epoch):
     saf = SAFLoss(4, 3)
-    with pytest.raises(ValueError, match="counted from 0"):
+    with pytest.raises(ValueError, match=f"^epoch must be (at least 0|a whole number), got {epoch!r}"):
         saf(torch.zeros(1, 3), torch.tensor([0]), torch.tensor([0]), epoch)

@@ -229,12 +229,6 @@ def test_a_copy_of_both_follows_the_copied_model():
     assert (mesa.teacher[0].weight == 7.0).all()
 
 
-@pytest.mark.parametrize("decay", [-0.1, 1.0, float("nan")])
-def test_the_decay_is_checked(decay):
-    with pytest.raises(ValueError, match="decay must be at least 0 and below 1"):
-        MESALoss(network(), decay=decay)
-
-
 def test_models_that_cannot_have_a_teacher_are_refused():
     with pytest.raises(ValueError, match=r"got torch.bfloat16 in 0.weight"):
         MESALoss(network(torch.bfloat16))

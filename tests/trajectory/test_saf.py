@@ -10,13 +10,13 @@ from torch import nn
 
 from vsam.trajectory import SAFLoss
 
-NUM_SAMPLES, NUM_CLASSES = 24, 4
+NUM_EXAMPLES, NUM_CLASSES = 24, 4
 
 
 def data(dtype=torch.float32):
     generator = torch.Generator().manual_seed(0)
-    inputs = torch.randn(NUM_SAMPLES, 6, generator=generator).to(dtype)
-    return inputs, torch.randint(NUM_CLASSES, (NUM_SAMPLES,), generator=generator)
+    inputs = torch.randn(NUM_EXAMPLES, 6, generator=generator).to(dtype)
+    return inputs, torch.randint(NUM_CLASSES, (NUM_EXAMPLES,), generator=generator)
 
 
 def network(dtype=torch.float32):
@@ -26,8 +26,8 @@ def network(dtype=torch.float32):
 
 def batches(epoch, size=7):
     """A shuffled epoch without its last samples, so that some are left out each time."""
-    order = torch.randperm(NUM_SAMPLES, generator=torch.Generator().manual_seed(100 + epoch))
-    return [order[start : start + size] for start in range(0, NUM_SAMPLES - size + 1, size)]
+    order = torch.randperm(NUM_EXAMPLES, generator=torch.Generator().manual_seed(100 + epoch))
+    return [order[start : start + size] for start in range(0, NUM_EXAMPLES - size + 1, size)]
 
 
 def train(model, criterion, epochs, dtype=torch.float32):
@@ -71,7 +71,7 @@ class Twin:
 
 @pytest.mark.parametrize(("lag", "start_epoch"), [(3, 5), (1, -1), (4, 1)])
 def test_training_equals_a_slow_float64_twin(lag, start_epoch):
-    saf = SAFLoss(NUM_SAMPLES, NUM_CLASSES, lag, 5.0, 0.3, start_epoch, label_smoothing=0.1).double()
+    saf = SAFLoss(NUM_EXAMPLES, NUM_CLASSES, lag, 5.0, 0.3, start_epoch, label_smoothing=0.1).double()
     model, slow_model = network(torch.float64), network(torch.float64)
     losses = train(model, saf, range(12), torch.float64)
     slow = train(slow_model, Twin(lag, 5.0, 0.3, start_epoch, 0.1), range(12), torch.float64)
@@ -82,7 +82,7 @@ def test_training_equals_a_slow_float64_twin(lag, start_epoch):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_plain_training_up_to_the_start_epoch_bit_for_bit(smoothing):
-    saf = SAFLoss(NUM_SAMPLES, NUM_CLASSES, lag=2, start_epoch=4, label_smoothing=smoothing)
+    saf = SAFLoss(NUM_EXAMPLES, NUM_CLASSES, lag=2, start_epoch=4, label_smoothing=smoothing)
     model, plain_model = network(), network()
     losses = train(model, saf, range(6))
     plain = train(plain_model, lambda z, y, *_: F.cross_entropy(z, y, label_smoothing=smoothing), range(6))
@@ -92,7 +92,7 @@ def test_plain_training_up_to_the_start_epoch_bit_for_bit(smoothing):
 
 
 def test_the_memory_comes_from_the_first_of_two_passes():
-    saf = SAFLoss(NUM_SAMPLES, NUM_CLASSES, lag=1, start_epoch=0)
+    saf = SAFLoss(NUM_EXAMPLES, NUM_CLASSES, lag=1, start_epoch=0)
     labels, indices = torch.tensor([0, 1]), torch.tensor([5, 3])
     clean, perturbed = torch.randn(2, 2, NUM_CLASSES)
     saf(clean, labels, indices, 0)
@@ -103,7 +103,7 @@ def test_the_memory_comes_from_the_first_of_two_passes():
 
 
 def test_evaluation_is_plain_and_leaves_no_trace():
-    saf = SAFLoss(NUM_SAMPLES, NUM_CLASSES, lag=1, start_epoch=0)
+    saf = SAFLoss(NUM_EXAMPLES, NUM_CLASSES, lag=1, start_epoch=0)
     labels, indices = torch.tensor([0, 1]), torch.tensor([5, 3])
     logits = torch.randn(2, NUM_CLASSES)
     saf(torch.randn(2, NUM_CLASSES), labels, indices, 0)
@@ -119,7 +119,7 @@ def test_evaluation_is_plain_and_leaves_no_trace():
 
 def test_saved_in_mid_epoch_and_resumed_bit_for_bit():
     def run(saves_at):
-        model, saf = network(), SAFLoss(NUM_SAMPLES, NUM_CLASSES, lag=2, start_epoch=1)
+        model, saf = network(), SAFLoss(NUM_EXAMPLES, NUM_CLASSES, lag=2, start_epoch=1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
         inputs, labels = data()
         step = 0
@@ -129,7 +129,7 @@ def test_saved_in_mid_epoch_and_resumed_bit_for_bit():
                     file = io.BytesIO()
                     torch.save((model.state_dict(), saf.state_dict()), file)
                     file.seek(0)
-                    model, saf = network(), SAFLoss(NUM_SAMPLES, NUM_CLASSES, lag=2, start_epoch=1)
+                    model, saf = network(), SAFLoss(NUM_EXAMPLES, NUM_CLASSES, lag=2, start_epoch=1)
                     states = torch.load(file, weights_only=True)
                     model.load_state_dict(states[0])
                     saf.load_state_dict(states[1])
@@ -146,13 +146,13 @@ def test_saved_in_mid_epoch_and_resumed_bit_for_bit():
 
 def test_a_memory_of_other_sizes_is_not_loaded():
     with pytest.raises(RuntimeError, match="size mismatch"):
-        SAFLoss(NUM_SAMPLES, NUM_CLASSES, lag=2).load_state_dict(SAFLoss(NUM_SAMPLES, NUM_CLASSES).state_dict())
+        SAFLoss(NUM_EXAMPLES, NUM_CLASSES, lag=2).load_state_dict(SAFLoss(NUM_EXAMPLES, NUM_CLASSES).state_dict())
 
 
 def test_under_autocast_the_loss_is_float32_and_close():
     inputs, labels = data()
-    model, indices = network(), torch.arange(NUM_SAMPLES)
-    saf = SAFLoss(NUM_SAMPLES, NUM_CLASSES, lag=1, start_epoch=0)
+    model, indices = network(), torch.arange(NUM_EXAMPLES)
+    saf = SAFLoss(NUM_EXAMPLES, NUM_CLASSES, lag=1, start_epoch=0)
     saf(3 * model(inputs), labels, indices, 0)
     exact = saf(model(inputs), labels, indices, 1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -165,7 +165,7 @@ def test_under_autocast_the_loss_is_float32_and_close():
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
 def test_any_integers_and_repeated_ones_are_indices(dtype):
-    saf = SAFLoss(NUM_SAMPLES, NUM_CLASSES, lag=1, start_epoch=-1)
+    saf = SAFLoss(NUM_EXAMPLES, NUM_CLASSES, lag=1, start_epoch=-1)
     logits, labels, indices = torch.randn(3, NUM_CLASSES), torch.tensor([0, 1, 0]), torch.tensor([2, 9, 2])
     saf(logits, labels, indices.to(dtype), 0)
     assert torch.equal(saf.memory.recall(indices, 1)[0], logits[[0, 1, 0]])
@@ -174,7 +174,7 @@ def test_any_integers_and_repeated_ones_are_indices(dtype):
 @pytest.mark.parametrize(
     ("indices", "reason"),
     [
-        (None, "got NoneType: SAF remembers logits by sample"),
+        (None, "got NoneType: SAF remembers logits by example"),
         ([0, 1], "got list"),
         (torch.tensor([0.0, 1.0]), r"must be integers .*, got torch.float32"),
         (torch.tensor([True, False]), "got torch.bool"),
@@ -185,13 +185,13 @@ def test_any_integers_and_repeated_ones_are_indices(dtype):
     ],
 )
 def test_wrong_indices_are_refused_with_the_reason_at_once(indices, reason):
-    saf = SAFLoss(NUM_SAMPLES, NUM_CLASSES)
+    saf = SAFLoss(NUM_EXAMPLES, NUM_CLASSES)
     with pytest.raises(ValueError, match=reason):
         saf(torch.zeros(2, NUM_CLASSES), torch.tensor([0, 1]), indices, 0)
     assert (saf.memory.epochs == -1).all()
 
 
 def test_logits_of_another_number_of_classes_are_refused():
-    saf = SAFLoss(NUM_SAMPLES, NUM_CLASSES)
-    with pytest.raises(ValueError, match="samples × 4 classes"):
+    saf = SAFLoss(NUM_EXAMPLES, NUM_CLASSES)
+    with pytest.raises(ValueError, match="examples × 4 classes"):
         saf(torch.zeros(2, 5), torch.tensor([0, 1]), torch.tensor([0, 1]), 0)

@@ -14,7 +14,7 @@ from vsam.trajectory import MESALoss, SAFLoss
 
 __all__ = ["INPUTS", "KINDS", "LABELS", "LAG", "LENGTH", "OPTIMIZERS", "PLAIN", "Training"]
 
-NUM_BATCHES, NUM_SAMPLES = 3, 24
+NUM_BATCHES, NUM_EXAMPLES = 3, 24
 LAG, START_EPOCH = 2, 3
 PLAIN = NUM_BATCHES * (START_EPOCH + 1)
 """Steps up to and including the start epoch."""
@@ -75,13 +75,13 @@ class Training:
         self.optimizer = make(self.model, self.model.parameters() if groups is None else groups)
         self.objective: SAFLoss | MESALoss | None = None
         if kind == "saf":
-            self.objective = SAFLoss(NUM_SAMPLES, 3, LAG, weight=2.0, start_epoch=START_EPOCH)
+            self.objective = SAFLoss(NUM_EXAMPLES, 3, LAG, weight=2.0, start_epoch=START_EPOCH)
         elif kind == "mesa":
             self.objective = MESALoss(self.model, decay=0.8, weight=4.0, start_epoch=START_EPOCH)
 
     def loss(self, number: int) -> Tensor:
         epoch, place = divmod(number, NUM_BATCHES)
-        order = torch.randperm(NUM_SAMPLES, generator=torch.Generator().manual_seed(epoch))
+        order = torch.randperm(NUM_EXAMPLES, generator=torch.Generator().manual_seed(epoch))
         indices = order.chunk(NUM_BATCHES)[place]
         inputs, labels = INPUTS[indices], LABELS[indices]
         logits = self.model(inputs)

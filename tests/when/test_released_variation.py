@@ -31,17 +31,17 @@ def run(when: Variation, steps: Iterable[int], seed: int = 0, trend: float = 1.0
     seed=st.integers(0, 1000),
     start=st.integers(0, 43),
     alpha=st.floats(0, 2),
-    initial=st.floats(1, 8),
+    initial_samples=st.floats(1, 8),
     slices=st.sampled_from([1, 2, 5]),
 )
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 def test_a_full_window_holds_exactly_its_quota(
-    seed: int, start: int, alpha: float, initial: float, slices: int
+    seed: int, start: int, alpha: float, initial_samples: float, slices: int
 ) -> None:
-    when = ReleasedVariation(alpha, N, slices, start, initial, seed=seed)
+    when = ReleasedVariation(alpha, N, slices, start, initial_samples, seed=seed)
     told = run(when, range(1, start + 20 * N), seed)
     # The first window lacks its first step, which counts as sampled; the others begin at a multiple of N.
-    assert sum(d for d, _ in told[start : start + N - 1]) == int(initial) - 1
+    assert sum(d for d, _ in told[start : start + N - 1]) == int(initial_samples) - 1
     for begin in range(start + N - 1, len(told), N):
         window = told[begin : begin + N]
         assert len({s for _, s in window}) == 1, "s changes at the first step of a window only"
@@ -62,7 +62,7 @@ def test_a_quota_that_was_not_drawn_is_taken_at_the_end_of_the_window() -> None:
         def random(self) -> float:
             return 0.0
 
-    when = ReleasedVariation(alpha=0, window=N, start=0, initial=3)
+    when = ReleasedVariation(alpha=0, window=N, start=0, initial_samples=3)
     when.generator = Never()
     told = run(when, range(1, 1 + N - 1 + N))
     assert [step for step, (decision, _) in enumerate(told, start=1) if decision] == [8, 9, 17, 18, 19]
@@ -76,7 +76,7 @@ def test_a_draw_is_taken_only_while_the_quota_lasts() -> None:
             self.num_draws += 1
             return 1.0  # always a sample
 
-    when = ReleasedVariation(alpha=0, window=N, start=5, initial=3)
+    when = ReleasedVariation(alpha=0, window=N, start=5, initial_samples=3)
     when.generator = Counting()
     told = run(when, range(6, 26))
     assert [step for step, (decision, _) in enumerate(told, start=6) if decision] == [6, 7, 15, 16, 17, 25]
@@ -84,8 +84,8 @@ def test_a_draw_is_taken_only_while_the_quota_lasts() -> None:
 
 
 def test_each_change_rate_is_clamped_by_itself() -> None:
-    released = ReleasedVariation(alpha=0.1, window=N, start=40, initial=4)
-    paper = Variation(alpha=0.1, window=N, start=40, initial=4)
+    released = ReleasedVariation(alpha=0.1, window=N, start=40, initial_samples=4)
+    paper = Variation(alpha=0.1, window=N, start=40, initial_samples=4)
     for when in (released, paper):
         run(when, range(1, 51), trend=10.0)
     assert paper.change_var is not None
@@ -107,14 +107,14 @@ def test_change_rates_within_the_clamp_are_the_papers() -> None:
 
 
 @pytest.mark.parametrize(("trend", "bound"), [(10.0, 9), (0.1, 2)])
-def test_s_is_clamped_to_whole_upper_bound_and_minimum(trend: float, bound: int) -> None:
-    when = ReleasedVariation(alpha=2.0, window=12, slices=2, start=40, initial=4, minimum=2, max_rate=0.8)
+def test_s_is_clamped_to_whole_upper_bound_and_min_samples(trend: float, bound: int) -> None:
+    when = ReleasedVariation(alpha=2.0, window=12, slices=2, start=40, initial_samples=4, min_samples=2, max_rate=0.8)
     run(when, range(1, 60), trend=trend)
     assert when.s == bound  # int(0.8 · 12) = 9
 
 
 def test_windows_are_counted_from_the_end_of_the_start() -> None:
-    told = run(ReleasedVariation(alpha=0.5, window=N, start=27, initial=3), range(1, 120))
+    told = run(ReleasedVariation(alpha=0.5, window=N, start=27, initial_samples=3), range(1, 120))
     moved = [step for step, ((_, old), (_, new)) in enumerate(pairwise(told), start=2) if old != new]
     assert moved
     assert all((step - 27) % N == 0 for step in moved), "s is updated before the decision of a counter's multiple of N"
@@ -122,7 +122,7 @@ def test_windows_are_counted_from_the_end_of_the_start() -> None:
 
 
 def test_s_waits_for_enough_samples() -> None:
-    when = ReleasedVariation(alpha=0.5, window=N, start=2 * N - 3, initial=1)
+    when = ReleasedVariation(alpha=0.5, window=N, start=2 * N - 3, initial_samples=1)
     run(when, range(1, 2 * N - 3 + N))  # 2N − 3 of the start phase and none behind it
     assert when.change_var is None
     run(when, range(3 * N - 3, 3 * N - 3 + 3 * N))  # one sample a window
@@ -130,20 +130,20 @@ def test_s_waits_for_enough_samples() -> None:
 
 
 def test_a_start_phase_of_enough_samples_moves_s_at_the_first_update() -> None:
-    when = ReleasedVariation(alpha=0.5, window=N, start=2 * N - 1, initial=1)
+    when = ReleasedVariation(alpha=0.5, window=N, start=2 * N - 1, initial_samples=1)
     run(when, range(1, 2 * N - 1 + N))
     assert when.change_var is not None
 
 
-def test_a_minimum_that_lets_sampling_die_out_is_refused() -> None:
+def test_a_min_samples_that_lets_sampling_die_out_is_refused() -> None:
     """Below 1 the quota int(s) would be none."""
-    with pytest.raises(ValueError, match=r"^minimum must .* got 0\.5"):
-        ReleasedVariation(initial=0.5, minimum=0.5)
+    with pytest.raises(ValueError, match=r"^min_samples must .* got 0\.5"):
+        ReleasedVariation(initial_samples=0.5, min_samples=0.5)
 
 
 def test_a_loaded_state_continues_with_the_same_decisions() -> None:
     def make(seed: int) -> ReleasedVariation:
-        return ReleasedVariation(alpha=0.5, window=N, start=25, initial=3, seed=seed)
+        return ReleasedVariation(alpha=0.5, window=N, start=25, initial_samples=3, seed=seed)
 
     expected = run(make(5), range(1, 201), 4)
     for cut in (10, 25, 26, 34, 35, 78):

@@ -59,7 +59,7 @@ def changes(samples: list[tuple[float, float]], window: int, slices: int) -> tup
     ("window", "slices", "alpha", "start"), [(10, 5, 0.3, 19), (12, 3, 0.1, 30), (8, 1, 0.5, 0), (50, 5, 0.2, 120)]
 )
 def test_s_follows_the_equations(window: int, slices: int, alpha: float, start: int) -> None:
-    when = Variation(alpha, window, slices, start, initial=4, seed=1)
+    when = Variation(alpha, window, slices, start, initial_samples=4, seed=1)
     norms, samples, s, num_updates = noise(1), [], 4.0, 0
     for step in range(1, 15 * window + 1):
         assert when.s == pytest.approx(s, rel=1e-12)
@@ -76,7 +76,7 @@ def test_s_follows_the_equations(window: int, slices: int, alpha: float, start: 
 
 
 def test_each_draw_has_the_probability_p() -> None:
-    when = Variation(alpha=0, window=50, start=0, initial=15, seed=2)
+    when = Variation(alpha=0, window=50, start=0, initial_samples=15, seed=2)
     decisions = run(when, range(1, 20001), noise(0))
     assert sum(decisions) / 20000 == pytest.approx(0.3, abs=0.01)
     per_window = [sum(decisions[i : i + 50]) for i in range(0, 20000, 50)]
@@ -87,7 +87,7 @@ def test_the_draws_come_from_a_private_generator() -> None:
     def decide(seed: int) -> list[bool]:
         random.seed(0)
         torch.manual_seed(0)
-        return run(Variation(window=N, start=0, initial=5, seed=seed), range(1, 200), noise(0))
+        return run(Variation(window=N, start=0, initial_samples=5, seed=seed), range(1, 200), noise(0))
 
     state = random.getstate()
     first = decide(7)
@@ -122,7 +122,7 @@ def test_s_is_left_alone_in_the_start_phase_and_at_its_last_step() -> None:
 
 
 def test_windows_are_counted_from_the_first_step_and_not_from_the_end_of_the_start() -> None:
-    when, updates = Variation(alpha=0.5, window=N, start=27, initial=3), []
+    when, updates = Variation(alpha=0.5, window=N, start=27, initial_samples=3), []
     for step in range(1, 101):
         before = when.change_norm
         run(when, [step], noise(5))
@@ -133,7 +133,7 @@ def test_windows_are_counted_from_the_first_step_and_not_from_the_end_of_the_sta
 
 
 def test_no_window_holds_more_samples_than_its_share() -> None:
-    when = Variation(alpha=0, window=N, start=0, initial=8, max_rate=0.8, seed=1)
+    when = Variation(alpha=0, window=N, start=0, initial_samples=8, max_rate=0.8, seed=1)
     decisions = run(when, range(1, 3001), noise(0))
     per_window = [sum(decisions[i : i + N]) for i in range(0, 3000, N)]
     assert max(per_window) == 8
@@ -144,20 +144,20 @@ def test_no_window_holds_more_samples_than_its_share() -> None:
 
 @pytest.mark.parametrize(("window", "max_rate", "most"), [(10, 0.7, 7), (12, 0.8, 9), (50, 0.58, 29), (10, 1.0, 10)])
 def test_the_halt_is_exact_where_the_product_is_rounded(window: int, max_rate: float, most: int) -> None:
-    when = Variation(alpha=0, window=window, slices=2, start=0, initial=max_rate * window, max_rate=max_rate)
+    when = Variation(alpha=0, window=window, slices=2, start=0, initial_samples=max_rate * window, max_rate=max_rate)
     decisions = run(when, range(1, 400 * window + 1), noise(0))
     assert max(sum(decisions[i : i + window]) for i in range(0, len(decisions), window)) == most
 
 
 def test_samples_of_the_start_phase_count_in_the_window_that_it_ends_in() -> None:
-    when = Variation(alpha=0, window=N, start=8, initial=8, max_rate=0.8)
+    when = Variation(alpha=0, window=N, start=8, initial_samples=8, max_rate=0.8)
     assert run(when, range(1, 11), noise(0)) == [True] * 8 + [False] * 2
     assert any(run(when, range(11, 21), noise(0)))
 
 
 @pytest.mark.parametrize(("trend", "bound"), [(1.5, 8.0), (0.5, 2.0)])
 def test_s_stays_between_its_bounds(trend: float, bound: float) -> None:
-    when = Variation(alpha=1.0, window=N, start=30, initial=4, minimum=2)
+    when = Variation(alpha=1.0, window=N, start=30, initial_samples=4, min_samples=2)
     run(when, range(1, 61), lambda step: (trend ** min(step, 40) * (1 + 0.1 * (step % 3)), 1.0))
     assert when.s == bound
 
@@ -183,7 +183,7 @@ def test_s_waits_for_n_ratios_and_n_variances(num_samples: int, is_updated: bool
 
 
 def test_a_change_from_zero_counts_as_none() -> None:
-    when = Variation(alpha=0.5, window=N, start=0, initial=3)
+    when = Variation(alpha=0.5, window=N, start=0, initial_samples=3)
     for _ in range(2 * N - 2):
         when.observe(sample(0.0))
     when.observe(sample(1.0))
@@ -194,17 +194,17 @@ def test_a_change_from_zero_counts_as_none() -> None:
 def test_a_share_that_lets_sampling_die_out_is_refused() -> None:
     """Where the window has room for less than one sample, the halt would hold at once."""
     with pytest.raises(ValueError, match="max_rate"):
-        Variation(window=N, initial=0.5, minimum=0.5, max_rate=0.05)
+        Variation(window=N, initial_samples=0.5, min_samples=0.5, max_rate=0.05)
 
 
 def test_equal_norms_do_not_move_s() -> None:
-    when = Variation(alpha=1.0, window=N, start=30, initial=3)
+    when = Variation(alpha=1.0, window=N, start=30, initial_samples=3)
     run(when, range(1, 100), lambda step: (2.0, 4.0))
     assert when.details() == {"s": 3, "change_var": 0, "change_norm": 0}
 
 
 def test_a_gradient_of_zero_does_not_break_the_law() -> None:
-    when = Variation(alpha=1.0, window=N, start=30, initial=3)
+    when = Variation(alpha=1.0, window=N, start=30, initial_samples=3)
     run(when, range(1, 61), lambda step: (1.0 + step % 4, 0.0 if step % 7 == 0 else 2.0))
     assert 1 <= when.s <= 8
     assert when.change_norm is not None
@@ -221,6 +221,25 @@ def test_a_sample_that_is_not_finite_does_not_enter_the_law() -> None:
         when.advance(3 * N, was_sampled=False, was_skipped=False)
     assert dirty.details() == clean.details()
     assert clean.change_var is not None
+
+
+@pytest.mark.parametrize("norms", [(1e200, 1.0), (math.inf, 1.0), (1.0, 1e-320), (1.0, math.inf)])
+def test_a_norm_or_ratio_beyond_the_range_of_floats_does_not_enter_the_law(norms: tuple[float, float]) -> None:
+    clean, dirty = Variation(alpha=0.5, window=N, start=0), Variation(alpha=0.5, window=N, start=0)
+    for i in range(2 * N):
+        clean.observe(sample(*noise(2)(i)))
+        dirty.observe(sample(*noise(2)(i)))
+        dirty.observe(sample(*norms))
+    assert dirty.state_dict() == clean.state_dict()
+
+
+def test_changes_whose_sum_is_beyond_the_range_of_floats_have_a_mean() -> None:
+    when = Variation(alpha=0.5, window=N, start=0)
+    for i in range(2 * N):
+        when.observe(sample(1e153 if i % 2 else 1e-155))
+    when.advance(3 * N, was_sampled=False, was_skipped=False)
+    assert when.change_norm == pytest.approx(5 / 9 * 1e308)
+    assert when.s == 8
 
 
 @pytest.mark.parametrize("bad_share", [0.0, 0.2])
@@ -245,11 +264,11 @@ def test_saving_does_not_change_the_run(bad_share: float) -> None:
 
 
 def test_a_loaded_state_continues_with_the_same_decisions() -> None:
-    whole, norms = Variation(alpha=0.5, window=N, start=25, initial=3, seed=5), noise(4)
+    whole, norms = Variation(alpha=0.5, window=N, start=25, initial_samples=3, seed=5), noise(4)
     expected = run(whole, range(1, 201), norms)
-    first = Variation(alpha=0.5, window=N, start=25, initial=3, seed=5)
+    first = Variation(alpha=0.5, window=N, start=25, initial_samples=3, seed=5)
     decisions = run(first, range(1, 78), norms)
-    second = Variation(alpha=0.5, window=N, start=25, initial=3, seed=999)
+    second = Variation(alpha=0.5, window=N, start=25, initial_samples=3, seed=999)
     second.load_state_dict(first.state_dict())
     assert decisions + run(second, range(78, 201), norms) == expected
     assert second.state_dict() == whole.state_dict()

@@ -81,7 +81,13 @@ def test_the_record_tells_the_law_in_force() -> None:
     model = nn.Linear(4, 1).double()
     inputs = torch.randn(400, 8, 4, dtype=torch.float64)
     optimizer = vsam.VSAM(
-        torch.optim.SGD(model.parameters(), lr=0.01), model=model, alpha=0.5, window=N, start=25, initial=2, seed=1
+        torch.optim.SGD(model.parameters(), lr=0.01),
+        model=model,
+        alpha=0.5,
+        window=N,
+        start=25,
+        initial_samples=2,
+        seed=1,
     )
     told = []
     for batch in inputs[:100]:

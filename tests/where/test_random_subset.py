@@ -1,5 +1,6 @@
 """ESAM's stochastic weight perturbation against its formula."""
 
+import math
 import random
 
 import pytest
@@ -15,9 +16,10 @@ def gradients(count: int) -> list[torch.Tensor]:
 
 
 def offsets(where: GlobalNorm | RandomSubset, plain: list[torch.Tensor]) -> list[torch.Tensor]:
-    moved = [g.clone() for g in plain]
-    where.to_offsets_(moved, plain, [0.3] * len(plain), tensors.norms(plain))
-    return moved
+    """Where weights of zero end up, which is e itself, not rounded by an addition."""
+    weights = [torch.zeros_like(g) for g in plain]
+    where.perturb_(weights, plain, [0.3] * len(plain), tensors.norm(plain))
+    return weights
 
 
 def test_kept_tensors_follow_the_formula_and_the_others_stay() -> None:
@@ -28,6 +30,32 @@ def test_kept_tensors_follow_the_formula_and_the_others_stay() -> None:
     for e, g, keep in zip(offsets(RandomSubset(0.3, beta=0.4, seed=7), plain), plain, kept, strict=True):
         expected = 0.3 / (norm + 1e-12) / 0.4 * g if keep else torch.zeros_like(g)
         torch.testing.assert_close(e, expected, rtol=1e-13, atol=0)
+
+
+def test_gradients_are_left_alone_and_weights_stay_where_they_are_stored() -> None:
+    weights, plain = [g + 1 for g in gradients(6)], gradients(6)
+    storage = [w.data_ptr() for w in weights]
+    RandomSubset(0.3, beta=1.0).perturb_(weights, plain, [0.3] * 6, tensors.norm(plain))
+    assert [w.data_ptr() for w in weights] == storage
+    assert not any(torch.equal(w, g + 1) for w, g in zip(weights, plain, strict=True))
+    assert all(torch.equal(g, kept) for g, kept in zip(plain, gradients(6), strict=True))
+
+
+def test_each_kept_tensor_has_its_own_radius() -> None:
+    plain, rhos = gradients(3), [0.1, 0.0, 0.4]
+    weights = [torch.zeros_like(g) for g in plain]
+    RandomSubset(0.3, beta=1.0).perturb_(weights, plain, rhos, tensors.norm(plain))
+    for weight, gradient, rho in zip(weights, plain, rhos, strict=True):
+        torch.testing.assert_close(weight, rho * gradient / tensors.norm(plain), rtol=1e-11, atol=0)
+
+
+def test_only_kept_tensors_decide_whether_the_gradient_is_finite() -> None:
+    plain, draws = gradients(12), random.Random(7)
+    kept = [draws.random() < 0.4 for _ in plain]
+    plain[kept.index(False)].fill_(math.nan)
+    assert [bool(e.any()) for e in offsets(RandomSubset(0.3, beta=0.4, seed=7), plain)] == kept
+    plain[kept.index(True)][0, 0] = math.inf
+    assert not any(e.any() for e in offsets(RandomSubset(0.3, beta=0.4, seed=7), plain))
 
 
 def test_every_tensor_is_kept_with_probability_beta() -> None:

@@ -44,7 +44,7 @@ class Orthogonal(Between):
         along = tensors.dot(psf, sharp) - tensors.dot(psf, psf)
         c = (along / grad_norm / grad_norm).masked_fill(grad_norm == 0, 0.0)
         tensors.lerp_(psf, sharp, -c)
-        length, noise = tensors.total(tensors.norms(psf)), 1e-6 * tensors.total(tensors.norms(sharp))
+        length, noise = tensors.norm(psf), 1e-6 * tensors.norm(sharp)
         if length.dtype == torch.float64:
             noise = 1e-6 * noise
         tensors.multiply_(psf, (1 / length).masked_fill(length <= noise, 0.0))

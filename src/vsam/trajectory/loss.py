@@ -1,6 +1,5 @@
-"""The trajectory loss of SAF and MESA: the distance from an older prediction of the same samples."""
+"""The trajectory loss of SAF and MESA: the distance from an older prediction of the same examples."""
 
-import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -8,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from vsam.errors import check_count, check_fraction, check_not_negative, check_positive
 from vsam.optimizer import SharpnessAware
 
 __all__ = ["TrajectoryLoss", "trajectory_loss"]
@@ -20,14 +20,14 @@ def trajectory_loss(logits: Tensor, old: Tensor, temperature: float, known: Tens
     is computed in float32 or wider, so that it is safe under autocast.
 
     Args:
-        logits: predictions, samples × classes.
-        old: older predictions of the same samples.
+        logits: predictions, examples × classes.
+        old: older predictions of the same examples.
         temperature: τ > 0.
-        known: one boolean a sample; a sample that is not known adds nothing, and still counts in the mean.
+        known: one boolean per example; an example that is not known adds nothing, and still counts in the mean.
     """
     if logits.dim() != 2 or old.shape != logits.shape:
         raise ValueError(
-            "logits must be a matrix, samples × classes, of the same shape as the older ones, "
+            "logits must be a matrix, examples × classes, of the same shape as the older ones, "
             f"got {tuple(logits.shape)} and {tuple(old.shape)}."
         )
     dtype = torch.promote_types(logits.dtype, torch.float32)
@@ -58,18 +58,10 @@ class TrajectoryLoss(nn.Module, ABC):
 
     def __init__(self, temperature: float, weight: float, start_epoch: int, label_smoothing: float) -> None:
         super().__init__()
-        if not (math.isfinite(temperature) and temperature > 0):
-            raise ValueError(f"temperature must be positive and finite, got {temperature}.")
-        if not (math.isfinite(weight) and weight >= 0):
-            raise ValueError(f"weight must not be negative and must be finite, got {weight}.")
-        if not isinstance(start_epoch, int) or start_epoch < -1:
-            raise ValueError(f"start_epoch must be an integer of at least -1 (no plain epoch), got {start_epoch!r}.")
-        if not 0 <= label_smoothing <= 1:
-            raise ValueError(f"label_smoothing must lie between 0 and 1, got {label_smoothing}.")
-        self.temperature = float(temperature)
-        self.weight = float(weight)
-        self.start_epoch = start_epoch
-        self.label_smoothing = float(label_smoothing)
+        self.temperature = check_positive("temperature", temperature)
+        self.weight = check_not_negative("weight", weight)
+        self.start_epoch = check_count("start_epoch", start_epoch, least=-1, why="-1 stands for no plain epoch")
+        self.label_smoothing = check_fraction("label_smoothing", label_smoothing)
 
     def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the cross entropy with the label smoothing."""
@@ -77,9 +69,7 @@ class TrajectoryLoss(nn.Module, ABC):
 
     def is_active(self, epoch: int) -> bool:
         """Return whether the trajectory is a part of the loss in this epoch."""
-        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
-            raise ValueError(f"epoch must be an integer counted from 0, got {epoch!r}.")
-        return self.training and epoch > self.start_epoch
+        return check_count("epoch", epoch, least=0, why="the first one is 0") > self.start_epoch and self.training
 
     def describe(self, optimizer: Optimizer | None = None) -> str:
         """In plain words: what the loss does, what it costs, and whether it was published with this optimizer."""

@@ -1,4 +1,4 @@
-"""The logits of every training sample in the last epochs: what SAF compares with."""
+"""The logits of every training example in the last epochs: what SAF compares with."""
 
 import logging
 import os
@@ -9,44 +9,45 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from vsam.errors import check_count
+
 __all__ = ["LogitMemory"]
 
 logger = logging.getLogger(__name__)
 
 
 class LogitMemory(nn.Module):
-    """A ring of `lag + 1` epochs of logits by sample index.
+    """A ring of `lag + 1` epochs of logits by example index.
 
-    Beside every sample's logits stands the epoch that wrote them, so logits of any other epoch are never
+    Beside every example's logits stands the epoch that wrote them, so logits of any other epoch are never
     taken for those of `epoch − lag`: not after a resume in mid-epoch, not in a repeated epoch, not for a
-    sample that was left out. Of several writes of one sample in one epoch only the first counts.
+    example that was left out. Of several writes of one example in one epoch only the first counts.
 
-    Memory: samples × (lag + 1) × (classes + 1) × 4 bytes, all in `state_dict()`; announced at level INFO of
+    Memory: examples × (lag + 1) × (classes + 1) × 4 bytes, all in `state_dict()`; announced at level INFO of
     the logger `vsam.trajectory.memory`, and refused where the device has less room than that.
 
     Args:
-        num_samples: samples of the training set, at least 1.
-        num_classes: logits of a sample, at least 2.
+        num_examples: examples of the training set, at least 1.
+        num_classes: logits of an example, at least 2.
         lag: how many epochs to look back, at least 1.
     """
 
     logits: Tensor
     epochs: Tensor
 
-    def __init__(self, num_samples: int, num_classes: int, lag: int) -> None:
+    def __init__(self, num_examples: int, num_classes: int, lag: int) -> None:
         super().__init__()
-        _check_count("num_samples", num_samples, 1)
-        _check_count("num_classes", num_classes, 2)
-        _check_count("lag", lag, 1)
-        self.lag = lag
-        needed = 4 * (lag + 1) * num_samples * (num_classes + 1)
+        num_examples = check_count("num_examples", num_examples, least=1, why="a training set has examples")
+        num_classes = check_count("num_classes", num_classes, least=2, why="with one class there is nothing to learn")
+        self.lag = lag = check_count("lag", lag, least=1, why="the memory looks back by whole epochs")
+        needed = 4 * (lag + 1) * num_examples * (num_classes + 1)
         device = torch.empty(0).device
         _require_room(needed, device)
-        self.register_buffer("logits", torch.zeros(lag + 1, num_samples, num_classes, dtype=torch.float32))
-        self.register_buffer("epochs", torch.full((lag + 1, num_samples), -1, dtype=torch.int32))
+        self.register_buffer("logits", torch.zeros(lag + 1, num_examples, num_classes, dtype=torch.float32))
+        self.register_buffer("epochs", torch.full((lag + 1, num_examples), -1, dtype=torch.int32))
         logger.info(
-            "SAF keeps the logits of %d samples over %d epochs: %s on %s.",
-            num_samples,
+            "SAF keeps the logits of %d examples over %d epochs: %s on %s.",
+            num_examples,
             lag + 1,
             _readable(needed),
             device,
@@ -59,7 +60,7 @@ class LogitMemory(nn.Module):
 
     @torch.no_grad()
     def recall(self, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
-        """Return the logits of `epoch − lag`, and for each sample whether there are any (finite ones)."""
+        """Return the logits of `epoch − lag`, and for each example whether there are any (finite ones)."""
         wanted = epoch - self.lag
         slot = wanted % (self.lag + 1)
         indices = indices.to(self.logits.device, torch.int64)
@@ -71,7 +72,7 @@ class LogitMemory(nn.Module):
 
     @torch.no_grad()
     def record(self, logits: Tensor, indices: Tensor, epoch: int) -> None:
-        """Remember the logits of those samples that have none of this epoch yet."""
+        """Remember the logits of those examples that have none of this epoch yet."""
         slot = epoch % (self.lag + 1)
         # Every copy of a repeated index writes the same row: which of them is last does not matter then.
         new = logits.detach()[_first_of_equals(indices).to(logits.device)].to(self.logits)
@@ -90,17 +91,12 @@ class LogitMemory(nn.Module):
 
     def extra_repr(self) -> str:
         """Return the settings as shown by `repr`."""
-        slots, num_samples, num_classes = self.logits.shape
-        return f"num_samples={num_samples}, num_classes={num_classes}, lag={slots - 1}"
-
-
-def _check_count(name: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
+        slots, num_examples, num_classes = self.logits.shape
+        return f"num_examples={num_examples}, num_classes={num_classes}, lag={slots - 1}"
 
 
 def _first_of_equals(indices: Tensor) -> Tensor:
-    """For each position of the batch, the first position that holds the same sample."""
+    """For each position of the batch, the first position that holds the same example."""
     ordered, order = indices.sort(stable=True)
     is_first = torch.ones_like(ordered, dtype=torch.bool)
     is_first[1:] = ordered[1:] != ordered[:-1]
@@ -115,7 +111,7 @@ def _require_room(needed: int, device: torch.device) -> None:
     if available is not None and needed > available:
         raise RuntimeError(
             f"SAF's memory of logits needs {_readable(needed)}, "
-            f"but {device} has {_readable(available)} available: use a smaller lag or fewer samples, "
+            f"but {device} has {_readable(available)} available: use a smaller lag or fewer examples, "
             "keep the memory on another device, or use MESALoss, whose memory does not grow with the data."
         )
 

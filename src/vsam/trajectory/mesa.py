@@ -7,6 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from vsam.errors import check_fraction
 from vsam.quantize import QuantizedLayer
 from vsam.trajectory.loss import TrajectoryLoss, trajectory_loss
 
@@ -31,7 +32,7 @@ class MESALoss(TrajectoryLoss):
 
     Args:
         model: the model that is trained, on its final device, unwrapped (of a distributed one, its `module`).
-        decay: in [0, 1).
+        decay: in [0, 1); at 1 the teacher would never move.
         temperature: τ > 0.
         weight: λ ≥ 0.
         start_epoch: the last epoch of plain training, counted from 0; −1 for none.
@@ -61,15 +62,13 @@ class MESALoss(TrajectoryLoss):
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__(temperature, weight, start_epoch, label_smoothing)
-        if not 0 <= decay < 1:
-            raise ValueError(f"decay must be at least 0 and below 1, got {decay}: at 1 the teacher never moves.")
+        self.decay = check_fraction("decay", decay, one=False)
         for name, parameter in model.named_parameters():
             if parameter.dtype in (torch.float16, torch.bfloat16):
                 raise ValueError(
                     f"the model's weights must be float32 or wider, got {parameter.dtype} in {name}: "
                     "such a teacher cannot follow in steps of 1 - decay. Use autocast for mixed precision."
                 )
-        self.decay = float(decay)
         self.teacher = _copy_without_hooks(model).eval().requires_grad_(False)
         # A tuple, because a module as an attribute would be registered: trained and saved twice.
         self._student = (model,)
@@ -78,7 +77,7 @@ class MESALoss(TrajectoryLoss):
         """Return the loss of one batch.
 
         Args:
-            logits: the model's predictions on `inputs`, samples × classes.
+            logits: the model's predictions on `inputs`, examples × classes.
             labels: classes, or probabilities, as in `cross_entropy`.
             inputs: what the model was given, for the teacher.
             epoch: counted from 0.

@@ -1,4 +1,4 @@
-"""SAF: sharpness-aware training for free, a sample's logits against its own of some epochs ago."""
+"""SAF: sharpness-aware training for free, an example's logits against its own of some epochs ago."""
 
 import torch
 from torch import Tensor
@@ -10,25 +10,25 @@ __all__ = ["SAFLoss"]
 
 
 class SAFLoss(TrajectoryLoss):
-    """Cross entropy plus the distance from this sample's own prediction `lag` epochs ago.
+    """Cross entropy plus the distance from this example's own prediction `lag` epochs ago.
 
     `loss = CE + λ · τ² · KL( softmax(z_old/τ) ‖ softmax(z/τ) )`, the KL meaned over the batch, the gradient
-    through `z` only, active when `epoch > start_epoch`. A sample without logits of exactly `epoch − lag`
+    through `z` only, active when `epoch > start_epoch`. An example without logits of exactly `epoch − lag`
     adds nothing.
 
-    Recording is idempotent: in training mode, with gradients enabled, the first call for a sample in an
+    Recording is idempotent: in training mode, with gradients enabled, the first call for an example in an
     epoch is remembered and later ones are not. So under a closure that an optimizer calls twice the memory
     comes from the clean first pass, and a repeated or resumed epoch keeps what it has. In `eval()` nothing
     is recorded, indices are not looked at, and the loss is plain.
 
-    Reduces to plain training with `weight=0`. Cost: one pass a step; samples × (lag + 1) × (classes + 1) ×
+    Reduces to plain training with `weight=0`. Cost: one pass a step; examples × (lag + 1) × (classes + 1) ×
     4 bytes, announced through `logging` and refused where they do not fit. The memory may stay on the CPU
     while the model is elsewhere. In a distributed run each process remembers only what it saw itself: give
-    each sample to the same process in every epoch.
+    each example to the same process in every epoch.
 
     Args:
-        num_samples: samples of the training set; indices run from 0 to `num_samples − 1`.
-        num_classes: logits of a sample, at least 2.
+        num_examples: examples of the training set; indices run from 0 to `num_examples − 1`.
+        num_classes: logits of an example, at least 2.
         lag: E, how many epochs to look back, at least 1.
         temperature: τ > 0.
         weight: λ ≥ 0.
@@ -36,7 +36,7 @@ class SAFLoss(TrajectoryLoss):
         label_smoothing: in [0, 1], torch's form (`1 − ε + ε/C` on the target).
 
     Example:
-        >>> saf = SAFLoss(num_samples=50_000, num_classes=10)
+        >>> saf = SAFLoss(num_examples=50_000, num_classes=10)
         >>> saf.memory_bytes
         8800000
         >>> logits = torch.randn(4, 10, requires_grad=True)
@@ -50,7 +50,7 @@ class SAFLoss(TrajectoryLoss):
 
     def __init__(
         self,
-        num_samples: int,
+        num_examples: int,
         num_classes: int,
         lag: int = 3,
         temperature: float = 5.0,
@@ -59,7 +59,7 @@ class SAFLoss(TrajectoryLoss):
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__(temperature, weight, start_epoch, label_smoothing)
-        self.memory = LogitMemory(num_samples, num_classes, lag)
+        self.memory = LogitMemory(num_examples, num_classes, lag)
 
     @property
     def memory_bytes(self) -> int:
@@ -70,10 +70,10 @@ class SAFLoss(TrajectoryLoss):
         """Return the loss of one batch and remember its logits.
 
         Args:
-            logits: predictions, samples × classes.
+            logits: predictions, examples × classes.
             labels: classes, or probabilities, as in `cross_entropy`.
-            indices: the samples' positions in the training set, an integer vector. One on the CPU is checked
-                without a synchronisation with the device. A sample may occur twice.
+            indices: the examples' positions in the training set, an integer vector. One on the CPU is checked
+                without a synchronisation with the device. An example may occur twice.
             epoch: counted from 0.
         """
         is_active = self.is_active(epoch)
@@ -93,35 +93,35 @@ class SAFLoss(TrajectoryLoss):
 
     def _describe(self) -> str:
         cost = f"one pass a step, {self.memory_bytes / 1e6:,.1f} MB of logits"
-        return f"from each sample's own prediction {self.memory.lag} epochs ago. Cost: {cost}"
+        return f"from each example's own prediction {self.memory.lag} epochs ago. Cost: {cost}"
 
     def _check_logits(self, logits: Tensor) -> None:
         num_classes = self.memory.logits.shape[2]
         if logits.dim() != 2 or logits.shape[1] != num_classes:
             raise ValueError(
-                f"logits must be a matrix, samples × {num_classes} classes as given to SAFLoss, "
+                f"logits must be a matrix, examples × {num_classes} classes as given to SAFLoss, "
                 f"got shape {tuple(logits.shape)}."
             )
 
     def _checked_indices(self, indices: Tensor | None, batch: int) -> Tensor:
-        num_samples = self.memory.logits.shape[1]
+        num_examples = self.memory.logits.shape[1]
         if not isinstance(indices, Tensor):
             raise ValueError(
-                f"indices must be a tensor of sample positions, got {type(indices).__name__}: "
-                "SAF remembers logits by sample, so the data set must return each sample's index with it."
+                f"indices must be a tensor of example positions, got {type(indices).__name__}: "
+                "SAF remembers logits by example, so the data set must return each example's index with it."
             )
         if indices.dtype == torch.bool or indices.is_floating_point() or indices.is_complex():
             raise ValueError(f"indices must be integers (positions in the training set), got {indices.dtype}.")
         if indices.shape != (batch,):
             raise ValueError(
-                f"indices must be a vector with one index a sample, {batch} in this batch, "
+                f"indices must be a vector with one index per example, {batch} in this batch, "
                 f"got shape {tuple(indices.shape)}."
             )
         if batch:
             low, high = (int(bound) for bound in indices.aminmax())
-            if low < 0 or high >= num_samples:
+            if low < 0 or high >= num_examples:
                 raise ValueError(
-                    f"indices must lie between 0 and {num_samples - 1} (num_samples={num_samples}), "
+                    f"indices must lie between 0 and {num_examples - 1} (num_examples={num_examples}), "
                     f"got {low if low < 0 else high}: are they positions in the training set?"
                 )
         return indices

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from vsam.errors import check_count, check_fraction, check_number
+from vsam.errors import check_count, check_entries, check_fraction, check_not_negative, check_number
 from vsam.parts import DecidesAfter
 
 __all__ = ["GradientThreshold"]
@@ -71,5 +71,8 @@ class GradientThreshold(DecidesAfter):
         return {"mean": self.mean, "variance": self.variance}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned."""
-        self.mean, self.variance, self._next = state["mean"], state["variance"], None
+        """Continue from what `state_dict` returned; a state that cannot be is refused and changes nothing."""
+        check_entries(state, ("mean", "variance"))
+        mean = state["mean"] if state["mean"] is None else check_not_negative("mean", state["mean"])
+        variance = check_not_negative("variance", state["variance"])
+        self.mean, self.variance, self._next = mean, variance, None

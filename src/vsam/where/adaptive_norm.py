@@ -1,4 +1,4 @@
-"""Climb along the gradient measured in units of the weights, as ASAM does."""
+"""Move along the gradient measured in units of the weights, as ASAM does."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from torch import Tensor
 from vsam import tensors
 from vsam.errors import check_not_negative
 from vsam.parts import Where
-from vsam.where.global_norm import scale_to_radius_
+from vsam.where.global_norm import move_
 
 __all__ = ["AdaptiveNorm"]
 
@@ -21,7 +21,7 @@ class AdaptiveNorm(Where):
         rho: ρ ≥ 0, about ten times SAM's.
         eta: η ≥ 0, keeps weights near zero movable.
 
-    Cost: a transient buffer of the size of the parameters.
+    Cost: two transient buffers of the size of the parameters.
 
     Example:
         >>> AdaptiveNorm(rho=0.5)
@@ -35,15 +35,17 @@ class AdaptiveNorm(Where):
         self.rho = check_not_negative("rho", rho)
         self.eta = check_not_negative("eta", eta)
 
-    def to_offsets_(
-        self, gradients: list[Tensor], weights: Sequence[Tensor], rhos: Sequence[float], norms: list[Tensor]
-    ) -> None:
-        """Scale by t, to the radius, and by t again."""
-        pairs = [(g, w) for g, w in zip(gradients, weights, strict=True) if w.ndim > 1]
-        scaled, units = [g for g, _ in pairs], tensors.absolute([w for _, w in pairs], self.eta)
-        tensors.multiply_(scaled, units)
-        scale_to_radius_(gradients, rhos, tensors.norms(gradients))
-        tensors.multiply_(scaled, units)
+    def perturb_(self, weights: list[Tensor], gradients: list[Tensor], rhos: Sequence[float], norm: Tensor) -> None:
+        """`w ← w + ρ · t² g / (‖t g‖ + 1e-12)`."""
+        scaled = [i for i, weight in enumerate(weights) if weight.ndim > 1]
+        units = tensors.absolute([weights[i] for i in scaled], self.eta)
+        products = tensors.multiplied([gradients[i] for i in scaled], units)
+        directions = list(gradients)
+        for i, product in zip(scaled, products, strict=True):
+            directions[i] = product
+        length = tensors.norm(directions)
+        tensors.multiply_(products, units)
+        move_(weights, directions, rhos, length)
 
     def describe(self) -> str:
         """What this part does, as the end of a sentence."""

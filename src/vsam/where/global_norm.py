@@ -1,4 +1,4 @@
-"""Climb along the gradient, as SAM does."""
+"""Move along the gradient, as SAM does."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from vsam import tensors
 from vsam.errors import check_not_negative
 from vsam.parts import Where
 
-__all__ = ["GlobalNorm"]
+__all__ = ["GlobalNorm", "move_"]
 
 
 class GlobalNorm(Where):
@@ -18,7 +18,7 @@ class GlobalNorm(Where):
         rho: ρ ≥ 0, the radius for parameter groups that name none; the norm is over all groups.
 
     Reduces to: the base optimizer with ρ = 0.
-    Cost: one multiplication of the gradients.
+    Cost: one addition to the weights.
 
     Example:
         >>> GlobalNorm(0.05)
@@ -30,19 +30,22 @@ class GlobalNorm(Where):
     def __init__(self, rho: float = 0.05) -> None:
         self.rho = check_not_negative("rho", rho)
 
-    def to_offsets_(
-        self, gradients: list[Tensor], weights: Sequence[Tensor], rhos: Sequence[float], norms: list[Tensor]
-    ) -> None:
-        """Scale each gradient to its share of the radius."""
-        scale_to_radius_(gradients, rhos, norms)
+    def perturb_(self, weights: list[Tensor], gradients: list[Tensor], rhos: Sequence[float], norm: Tensor) -> None:
+        """`w ← w + ρ · g / (‖g‖ + 1e-12)`."""
+        move_(weights, gradients, rhos, norm)
 
     def describe(self) -> str:
         """What this part does, as the end of a sentence."""
         return "at a distance rho along the gradient"
 
 
-def scale_to_radius_(gradients: list[Tensor], rhos: Sequence[float], norms: list[Tensor]) -> None:
-    """`g ← ρ · g / (‖g‖ + 1e-12)` with one norm over all tensors and a radius for each."""
-    total = tensors.total(norms) + 1e-12
-    for rho in dict.fromkeys(rhos):
-        tensors.multiply_([g for g, own in zip(gradients, rhos, strict=True) if own == rho], rho / total)
+def move_(weights: list[Tensor], directions: list[Tensor], rhos: Sequence[float], length: Tensor) -> None:
+    """`w ← w + ρ · d / (length + 1e-12)` with a radius for each tensor; nothing where the length is not finite."""
+    unless, length, radii = tensors.is_not_finite(length), length + 1e-12, set(rhos)
+    if len(radii) == 1:
+        tensors.add_scaled_(weights, directions, rhos[0] / length, unless)
+        return
+    for rho in radii:
+        chosen = [i for i, own in enumerate(rhos) if own == rho]
+        targets, others = [weights[i] for i in chosen], [directions[i] for i in chosen]
+        tensors.add_scaled_(targets, others, rho / length, unless)

@@ -1,4 +1,4 @@
-"""Climb along a random part of the gradient, as ESAM's stochastic weight perturbation does."""
+"""Move along a random part of the gradient, as ESAM's stochastic weight perturbation does."""
 
 import random
 from collections.abc import Sequence
@@ -6,9 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
+from vsam import tensors
 from vsam.errors import check_count, check_fraction, check_not_negative
 from vsam.parts import Where, generator_from, generator_state
-from vsam.where.global_norm import scale_to_radius_
+from vsam.where.global_norm import move_
 
 __all__ = ["RandomSubset"]
 
@@ -39,22 +40,17 @@ class RandomSubset(Where):
         self.seed = check_count("seed", seed, least=0, why="seeds are not negative")
         self.generator: random.Random = random.Random(self.seed)
 
-    def to_offsets_(
-        self, gradients: list[Tensor], weights: Sequence[Tensor], rhos: Sequence[float], norms: list[Tensor]
-    ) -> None:
-        """Draw the kept tensors, scale them to the radius, and clear the others."""
-        if not gradients:
-            return
-        kept = [i for i in range(len(gradients)) if self.generator.random() < self.beta]
-        kept = kept or [self.generator.randrange(len(gradients))]
-        scale_to_radius_([gradients[i] for i in kept], [rhos[i] / self.beta for i in kept], [norms[i] for i in kept])
-        for i in set(range(len(gradients))).difference(kept):
-            gradients[i].zero_()
+    def perturb_(self, weights: list[Tensor], gradients: list[Tensor], rhos: Sequence[float], norm: Tensor) -> None:
+        """Draw the kept tensors and move those."""
+        kept = [i for i in range(len(weights)) if self.generator.random() < self.beta]
+        kept = kept or [self.generator.randrange(len(weights))]
+        chosen = [gradients[i] for i in kept]
+        move_([weights[i] for i in kept], chosen, [rhos[i] / self.beta for i in kept], tensors.norm(chosen))
 
     def describe(self) -> str:
         """What this part does, as the end of a sentence."""
-        tensors = f" of a random {self.beta:.0%} of the tensors" if self.beta < 1 else ""
-        return f"at a distance rho along the gradient{tensors}"
+        subset = f" of a random {self.beta:.0%} of the tensors" if self.beta < 1 else ""
+        return f"at a distance rho along the gradient{subset}"
 
     def state_dict(self) -> dict[str, Any]:
         """The generator."""

@@ -68,7 +68,15 @@ def test_nothing_is_converted(change, message):
 
 
 FLOATS = ["lr", "rho", "weight_decay", "momentum", "label_smoothing", "data.noise", "augment.flip", "vsam.gamma"]
-FLOATS += ["vsam.alpha", "vsam.initial", "vsam.max_rate", "looksam.scale", "asam.rho", "aesam.delta", "aesam.low"]
+FLOATS += [
+    "vsam.alpha",
+    "vsam.initial_samples",
+    "vsam.max_rate",
+    "looksam.scale",
+    "asam.rho",
+    "aesam.delta",
+    "aesam.low",
+]
 FLOATS += ["aesam.high", "esam.beta", "saf.weight", "saf.temperature", "mesa.decay", "checkpoint_seconds"]
 
 
@@ -103,9 +111,12 @@ def test_a_slip_of_the_finger_does_not_ask_for_all_memory(change, message):
         ({"window": 3}, "window must be at least 10, got 3"),
         ({"window": 12}, "window must be divisible by slices, got window=12 and slices=5.*Try window=10"),
         ({"slices": 7}, "window must be divisible by slices"),
-        ({"initial": 45.0}, "initial must lie between minimum and max_rate · window, 1 to 40, got 45"),
+        (
+            {"initial_samples": 45.0},
+            "initial_samples must lie between min_samples and max_rate · window, 1 to 40, got 45",
+        ),
         ({"max_rate": 0.01}, "max_rate must allow one sample a window"),
-        ({"minimum": 0.5, "initial": 0.5, "variant": "released"}, "minimum must be"),
+        ({"min_samples": 0.5, "initial_samples": 0.5, "variant": "released"}, "min_samples must be"),
     ],
 )
 def test_vsams_settings_fit_each_other(settings, message):

@@ -176,4 +176,4 @@ def test_a_few_skipped_steps_are_counted(tmp_path):
 def test_saf_announces_its_memory_before_training(tmp_path):
     command = vsam("train", *QUICK, "--set", "method=saf", "--out", "run", folder=tmp_path)
     assert command.code == 0
-    assert command.stderr.startswith("SAF keeps the logits of 96 samples over 2 epochs: ")
+    assert command.stderr.startswith("SAF keeps the logits of 96 examples over 2 epochs: ")

@@ -56,7 +56,7 @@ def test_ranges_are_read_as_written():
     )
 
 
-def test_a_range_is_written_as_it_is_read():
+def test_a_range_is_written_as_it_has_listeners():
     text = "rho=0.02:0.5:log,vsam.gamma=0:0.95,batch=8:32:log,lr=0.0123456789:1"
     assert ",".join(str(one) for one in choose(text)) == text
 

@@ -120,7 +120,7 @@ METHODS = (
         "SAF",
         "One pass a step, each sample's prediction held near its own of some epochs ago",
         "loss = CE + λ τ² KL(softmax(z_old/τ) ‖ softmax(z/τ)), z_old the sample's logits E epochs ago",
-        "1 pass a step; samples × (E + 1) × classes floats",
+        "1 pass a step; examples × (E + 1) × classes floats",
         ("saf.lag", "saf.temperature", "saf.weight", "saf.start_epoch"),
         "In runs of few epochs, where there is hardly a past, or with samples too many to remember.",
         "Du et al., Sharpness-Aware Training for Free, NeurIPS 2022",

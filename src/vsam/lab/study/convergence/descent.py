@@ -17,7 +17,7 @@ SETTINGS: dict[str, float] = {"batch": 16, "rho": 0.5, "gamma": 0.7}
 """The batch, ρ₀, and γ, which is vSAM's and the lemma's."""
 
 # vSAM's law, so that it samples between a fifth and the most of the steps in runs as short as these.
-_LAW = {"alpha": 0.2, "window": 20, "start": 20, "initial": 4, "watch": None}
+_LAW = {"alpha": 0.2, "window": 20, "start": 20, "initial_samples": 4, "watch": None}
 _EVERY_STEP, _SPACING = 200, 1.01
 
 

@@ -1,0 +1,284 @@
+"""How a step runs, from the decision to the hand-over: the private half of `SharpnessAware`."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vsam import tensors
+from vsam.caller import warn_caller
+from vsam.errors import ACCUMULATION_EXAMPLE, CLOSURE_EXAMPLE
+from vsam.hand_over import HandOver, has_fresh_gradient, mark_consumed
+from vsam.history import History
+from vsam.parameters import Parameters, radii
+from vsam.parts import Between, When, Where
+from vsam.records import StepLog
+from vsam.second_pass import Buffers, ForwardNote, RngState
+from vsam.step import Memory, Step
+from vsam.transaction import restorer
+from vsam.wrapper import Wrapper
+
+__all__ = ["Closure", "Engine"]
+
+Closure = Callable[[], Any]
+
+
+class Engine(Wrapper):
+    """Runs steps. Between them it holds the parts, the memory and the history, and no step under way.
+
+    In a loop without a closure, a step is under way from `perturb()` to `step()`.
+    """
+
+    when: When
+    where: Where
+    between: Between
+    max_grad_norm: float | None
+    guard: bool
+
+    _memory: Memory | None
+    _history: History
+    _log: StepLog
+    _note: ForwardNote
+    _hand_over: HandOver
+    _parameters: Parameters
+    _buffers: Buffers
+    _pending: Step | None
+    _said: set[str]
+
+    @property
+    def _under_way(self) -> Step | None:
+        """The step under way; one that was interrupted is not."""
+        return None if self._pending is None or self._pending.is_over else self._pending
+
+    def _step(self, closure: Closure, scaler: Any) -> Any:
+        self._check_closure(closure)
+        step = self._pending = Step(scaler, self.max_grad_norm)
+        with step, step:  # twice: a way back that is itself interrupted is gone again
+            begin = RngState(self._parameters.devices)
+            buffers = self._buffers.state(of_all=self._history.num_steps == 0)
+            # What a failed pass leaves in the gradients is no accident either.
+            step.guards += (partial(mark_consumed, self.base), buffers.restore, begin.restore, self._note.mark_stale)
+            self._decide(step)
+            self._note.rng = begin
+            for parameter in self._parameters.all.parameters:
+                parameter.grad = None
+            loss = _call(closure, step)
+            if self._begin(step, begin):
+                if step.was_sampled:
+                    _call(closure, step)
+                self._finish(step, loss)
+            self._rest(step)
+        self._log.tell()
+        return loss
+
+    def _step_without_closure(self, scaler: Any) -> None:
+        self._refuse_foreign_scaler()
+        step = self._under_way
+        if step is None or step.is_in_closure:
+            raise RuntimeError(
+                f"step() has nothing to step on. Give it a closure, which it calls once or twice:{CLOSURE_EXAMPLE}\n"
+                "In a loop without a closure, call perturb() after backward() and before step()."
+            )
+        with step, step:
+            if step.scaler is not scaler:
+                raise RuntimeError(
+                    "perturb() and step() must both go through the scaler, or neither: call scaler.perturb(optimizer) "
+                    "and scaler.step(optimizer)."
+                )
+            if step.last_write is not None and step.last_write.was_changed:
+                self._warn_once(
+                    "The gradients were changed between the second backward() and step(), so that PSF is a changed gs "
+                    "minus an unchanged g. To clip, call optimizer.clip_grad_norm_(max_norm) there, or give the "
+                    "optimizer max_grad_norm=."
+                )
+            if step.members.parameters:
+                self._finish(step, None)
+            self._rest(step)
+        self._log.tell()
+
+    def _check_closure(self, closure: Closure) -> None:
+        """Refuse what would go wrong silently, and begin from a clean state."""
+        self._refuse_foreign_scaler()
+        if not callable(closure):
+            raise ValueError(f"closure must be a function, got {type(closure).__name__}. Write:{CLOSURE_EXAMPLE}")
+        if self._under_way is not None:
+            if self._under_way.is_in_closure:
+                raise RuntimeError("step() was called by the closure of a step under way. Call it after that step.")
+            self._rollback()
+            mark_consumed(self.base)  # the gradients of a perturb() that was abandoned
+        self._refresh()
+        if has_fresh_gradient(self.base):
+            raise RuntimeError(
+                "Gradients were accumulated before step(closure), which clears them: the closure could not repeat "
+                f"their micro-batches at the perturbed weights. Loop over them inside:{ACCUMULATION_EXAMPLE}\n"
+                "If they are not wanted, call optimizer.zero_grad() first."
+            )
+
+    def _decide(self, step: Step) -> None:
+        """Draw and decide, where that needs no gradient."""
+        for part in self._parts():
+            if part.generator is not None:
+                step.guard_draws(part.generator)
+        if not self.when.decides_after:
+            step.wants_sample = self.when.wants_sample(self._history.num_steps + 1)  # type: ignore[attr-defined]
+
+    def _begin(self, step: Step, begin: RngState | None) -> bool:
+        """Take in the first gradient; if the step is to be sampled, move the weights. False if there is none."""
+        when = self.when
+        members, gradients = self._parameters.collect()
+        if not gradients:
+            self._warn_once(
+                "No parameter has a gradient, so the step did nothing, as torch's optimizers do. If that is not meant, "
+                f"call backward() before perturb(), or in the closure:{CLOSURE_EXAMPLE}"
+            )
+            return False
+        step.take_first(members, gradients, step.wants_sample is not False or self.guard or self._needs_norm())
+        if when.decides_after:
+            step.wants_sample = when.wants_sample(self._history.num_steps + 1, float(step.grad_norm))  # type: ignore
+        if step.wants_sample:
+            watched = [] if when.watch == 0 else members.last(when.watch)
+            keeps_all = self.between.keeps_memory or self._log.has_listeners
+            step.perturb(self.where, radii(self.param_groups, self.where.rho), watched, keeps_all)
+            self._parameters.set_others_aside(step.way_back)
+            step.way_back += (self._buffers.state().restore, RngState(self._parameters.devices).restore)
+            if begin is not None:
+                begin.restore()
+        return True
+
+    def _needs_norm(self) -> bool:
+        """Whether a plain step looks at ‖g‖."""
+        return self._log.has_listeners or (self._memory is not None and self.between.uses_norm)
+
+    def _finish(self, step: Step, loss: Any) -> None:
+        """Form the base optimizer's gradient and hand it over; only the latter cannot be undone."""
+        step.restore()
+        if step.was_sampled:
+            members, gradients = self._parameters.collect()
+            if not gradients:
+                raise RuntimeError(
+                    "No parameter has a gradient. Run forward and backward again after perturb() returned True, or in "
+                    f"the closure:{CLOSURE_EXAMPLE}"
+                )
+            step.take_second(members, gradients, self.guard or step.max_grad_norm is not None)
+        is_deferred = self.guard and self._may_defer(step)
+        is_finite = torch.isfinite(step.total_norm()) if is_deferred else None
+        was_skipped = self.guard and not is_deferred and not math.isfinite(float(step.total_norm()))
+        psf_norm = step.psf_norm(self._log.has_listeners) if step.was_sampled and not was_skipped else None
+        # A step that fails from here on puts the memory, the counters, the log and the law back.
+        memory, law, history, log = self._memory, restorer(self.when), self._history.restorer(), self._log.restorer()
+        step.guards += (partial(setattr, self, "_memory", memory), law, history, log)
+        if not was_skipped:
+            self._form_gradient(step, is_finite)
+        self._take_in(step, loss, was_skipped if is_finite is None else ~is_finite, psf_norm)
+        if step.scaler is not None:
+            step.scaler.take_overflow(self, step.total_norm())
+        if was_skipped:
+            mark_consumed(self.base)
+            step.outcome.append(None)
+        else:
+            self._hand_over(step.outcome, step.members.parameters, is_finite)
+
+    def _form_gradient(self, step: Step, is_finite: Tensor | None) -> None:
+        """Make of the gradients what the base optimizer gets; take the sample into the law and the memory."""
+        norm = step.sharp_norm if step.was_sampled else step.grad_norm
+        if step.was_sampled:
+            sample = step.sample(is_finite)
+            if sample is not None:
+                self.when.observe(sample)
+            if self.between.keeps_memory:
+                self._memory = step.remember(self.between, self._memory, is_finite)
+        elif self._memory is not None and (age := self._history.age) is not None:
+            known, values = self._memory.of(step.members.parameters)
+            is_all = known is step.members.parameters
+            reused: list[Any] = step.first if is_all else [parameter.grad for parameter in known]
+            self.between.reuse_(reused, values, age + 1, step.grad_norm)  # type: ignore[arg-type]
+            norm = None
+        if step.max_grad_norm is not None:
+            gradients = step.gradients()
+            norm = tensors.norm(gradients) if norm is None else norm
+            tensors.multiply_(gradients, (step.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
+
+    def _may_defer(self, step: Step) -> bool:
+        """Whether a fused base can skip the step by itself, so that nobody has to wait for the device."""
+        parameters = step.members.parameters
+        return (
+            self._hand_over.may_defer(parameters)
+            and not step.late
+            and not self.when.decides_after
+            and not self._log.has_listeners
+            and (self._memory is None or self._memory.parameters is parameters)
+        )
+
+    def _take_in(self, step: Step, loss: Any, was_skipped: bool | Tensor, psf_norm: Tensor | None) -> None:
+        """Take the step into the history, the law and the log."""
+        history, when = self._history, self.when
+        history.add(step.was_sampled, was_skipped, is_scaled=step.scaler is not None)
+        needs_norm = step.was_sampled or when.decides_after or self._needs_norm()
+        rate, details = when.rate, when.details()
+        when.advance(history.num_steps, step.was_sampled, was_skipped is True)
+        self._log.write(
+            step=history.num_steps,
+            sampled=step.was_sampled,
+            skipped=was_skipped,
+            loss=loss,
+            rate=history.num_samples / history.num_steps if rate is None else rate,
+            age=lambda: history.age,
+            grad_norm=step.grad_norm if needs_norm else None,
+            psf_norm=psf_norm,
+            **details,
+        )
+
+    def _rest(self, step: Step) -> None:
+        """No step is under way any more."""
+        self._note.forget()
+        self._pending = None
+        if not step.outcome:
+            step.undo_draws()
+        step.close()
+
+    def _rollback(self) -> None:
+        """Put everything back as if the step under way had not begun."""
+        if self._pending is not None:
+            self._pending.rollback()
+            self._pending = None
+
+    def _rollback_outside_closures(self) -> None:
+        if self._pending is not None and not self._pending.is_in_closure:
+            self._rollback()
+
+    def _warn_once(self, message: str) -> None:
+        if message not in self._said:
+            self._said.add(message)
+            warn_caller(message)
+
+    def _refresh(self) -> None:
+        """Look at the parameters anew where the groups have changed."""
+        groups = self.param_groups
+        if not self._parameters.are(groups):
+            self._parameters, self._buffers = Parameters(groups, self.model), Buffers(self.model)
+
+    def _refuse_foreign_scaler(self) -> None:
+        if "found_inf" in self.__dict__:
+            del self.__dict__["found_inf"], self.__dict__["grad_scale"]
+            self._rollback()
+            raise RuntimeError(
+                "torch's GradScaler cannot run the second pass. Use vsam.amp.GradScaler, which is the same otherwise, "
+                "and call scaler.step(optimizer, closure) with scaler.scale(loss).backward() inside the closure."
+            )
+
+    def _parts(self) -> tuple[When, Where, Between]:
+        return self.when, self.where, self.between
+
+
+def _call(closure: Closure, step: Step) -> Any:
+    """Run a pass."""
+    step.is_in_closure = True
+    torch._C._set_grad_enabled(True)
+    try:
+        return closure()
+    finally:
+        torch._C._set_grad_enabled(False)
+        step.is_in_closure = False

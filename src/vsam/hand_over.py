@@ -1,0 +1,131 @@
+"""The hand-over of a gradient to the base optimizer, which cannot be undone: in one piece, or not at all."""
+
+import signal
+import threading
+from contextlib import AbstractContextManager
+from importlib import import_module
+from operator import methodcaller
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from vsam import tensors
+
+__all__ = ["HandOver", "Uninterrupted", "has_fresh_gradient", "mark_consumed"]
+
+# Those of `signal` look up enumerations, which takes longer than the rest of the block.
+_signal: Any = import_module("_signal")
+_get_handler, _set_handler = _signal.getsignal, _signal.signal
+
+_CONSUMED = "_vsam_consumed"
+"""On a gradient: torch's count of writes to it when an optimizer last stepped with it."""
+
+
+class HandOver:
+    """Lets the base optimizers step; where all are fused, they may decide on the device whether to.
+
+    Args:
+        bases: the optimizers, in the order in which they step.
+    """
+
+    def __init__(self, bases: list[Optimizer]) -> None:
+        self._bases = bases
+        self._ready: list[Tensor] | None = None
+        # Notices the steps that somebody lets a base take alone. In our own nothing of ours may run within the base's
+        # step, where it could be interrupted.
+        self._hooks = [(base._optimizer_step_post_hooks, _hook(base)) for base in bases]
+
+    def forget(self) -> None:
+        """The state of the bases is another one now."""
+        self._ready = None
+
+    def may_defer(self, parameters: list[Tensor]) -> bool:
+        """Whether the bases can skip a step by themselves, so that nobody has to wait for the device."""
+        return parameters is self._ready and self._are_fused()
+
+    def _are_fused(self) -> bool:
+        for base in self._bases:
+            if not getattr(base, "_step_supports_amp_scaling", False):
+                return False
+            for group in base.param_groups:
+                if not group.get("fused"):
+                    return False
+        return True
+
+    def __call__(self, outcome: list[Any], parameters: list[Tensor], is_finite: Tensor | None) -> None:
+        """Step, and say so in `outcome` with nothing in between; on the device only where `is_finite` holds."""
+        bases: list[Any] = list(self._bases)
+        with Uninterrupted():
+            try:
+                for hooks, key in self._hooks:
+                    hooks.pop(key, None)
+                for base in bases if is_finite is not None else ():
+                    base.grad_scale, base.found_inf = None, (~is_finite).to(torch.float32)  # type: ignore[operator]
+                outcome.append(list(map(methodcaller("step"), bases)))
+            finally:
+                for hooks, key in self._hooks:
+                    hooks[key] = mark_consumed
+                for base in bases if is_finite is not None else ():
+                    base.__dict__.pop("grad_scale", None)
+                    base.__dict__.pop("found_inf", None)
+            for base in bases:
+                mark_consumed(base)
+        self._ready = parameters  # a first step makes the state that a skipped one must find
+
+
+class Uninterrupted(AbstractContextManager[None]):
+    """A block that Ctrl-C interrupts only when it is done. Outside of the main thread Ctrl-C does not arrive anyway."""
+
+    def __init__(self) -> None:
+        self._handler: Any = None
+        self._arrived: tuple[int, FrameType | None] | None = None
+        self._is_open = False
+
+    def __enter__(self) -> None:
+        handler = _get_handler(signal.SIGINT)
+        if callable(handler) and threading.current_thread() is threading.main_thread():
+            self._handler, self._is_open = handler, True
+            _set_handler(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._is_open:
+            self._arrived = (number, frame)
+        else:
+            self._handler(number, frame)
+
+    def __exit__(self, *_: object) -> None:
+        if self._handler is not None:
+            self._is_open = False
+            _set_handler(signal.SIGINT, self._handler)
+            if self._arrived is not None:
+                self._handler(*self._arrived)
+
+
+def _hook(base: Optimizer) -> int:
+    """Let a base mark the gradients that it has stepped with; returns the key of the hook, one for all wrappers."""
+    for key, hook in base._optimizer_step_post_hooks.items():
+        if hook is mark_consumed:
+            return key
+    return int(base.register_step_post_hook(mark_consumed).id)
+
+
+def mark_consumed(base: Optimizer, *_: object) -> None:
+    """Note on each gradient how often it was written to: what is left of it after a step is no accident."""
+    for gradient in _gradients(base):
+        gradient.__dict__[_CONSUMED] = gradient._version
+
+
+def has_fresh_gradient(base: Optimizer) -> bool:
+    """Whether somebody accumulated a gradient since a base last stepped; one of zeros does not count."""
+    fresh = [g for g in _gradients(base) if g.__dict__.get(_CONSUMED) != g._version]
+    if any(gradient.layout is not torch.strided for gradient in fresh):
+        return True
+    return bool(fresh) and float(tensors.norm(fresh)) != 0
+
+
+def _gradients(base: Optimizer) -> list[Tensor]:
+    found = [parameter.grad for group in base.param_groups for parameter in group["params"]]
+    return [gradient for gradient in found if gradient is not None]

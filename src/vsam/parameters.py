@@ -1,0 +1,142 @@
+"""The parameters of all groups: which have a gradient, how far each may be moved, and which come last in the model."""
+
+import math
+import operator
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+
+from vsam.errors import check_not_negative
+from vsam.tensors import Layout, Places
+
+__all__ = ["Members", "Parameters", "complete_radii", "radii"]
+
+
+_DEVICE, _DTYPE, _GRADIENT, _LAYOUT = map(operator.attrgetter, ("device", "dtype", "grad", "layout"))
+_IS_THERE = partial(operator.is_not, None)
+
+
+class Members:
+    """Some parameters, and what does not change about them from step to step.
+
+    Args:
+        parameters: the list.
+        groups: for each of them, the number of its group.
+        ranks: for each of them, how many come before it in the model; −1 where it is not in it.
+    """
+
+    def __init__(self, parameters: list[Tensor], groups: list[int], ranks: list[int]) -> None:
+        self.parameters, self.groups, self.ranks = parameters, groups, ranks
+        self.layout = Layout(parameters)
+        self.places = Places(parameters, self.layout)
+        self._in_order = sorted(range(len(parameters)), key=ranks.__getitem__)
+
+    def gradients(self) -> list[Tensor]:
+        """Their gradients as they stand; each of them has one."""
+        return [*map(_GRADIENT, self.parameters)]
+
+    def last(self, count: int | None) -> list[int]:
+        """The positions of the last `count` of them in the model's order; None stands for all."""
+        return self._in_order if count is None else self._in_order[len(self._in_order) - min(count, len(self.groups)) :]
+
+    def only(self, kept: list[int]) -> "Members":
+        """Those at some of the positions."""
+        return Members(*([values[i] for i in kept] for values in (self.parameters, self.groups, self.ranks)))  # type: ignore[arg-type]
+
+
+class Parameters:
+    """All parameters of an optimizer, in lists that are made once and made again when its groups change."""
+
+    def __init__(self, groups: list[dict[str, Any]], model: nn.Module | None) -> None:
+        self._model = model
+        self._lengths = [len(group["params"]) for group in groups]
+        if any(isinstance(parameter, UninitializedParameter) for g in groups for parameter in g["params"]):
+            raise ValueError("base has parameters of a lazy layer without a shape: run a batch first, then make both.")
+        listed = [(parameter, i) for i, group in enumerate(groups) for parameter in group["params"]]
+        order = {parameter: i for i, parameter in enumerate(model.parameters())} if model is not None else {}
+        ranks = [order.get(parameter, -1) for parameter, _ in listed] if order else list(range(len(listed)))
+        self.all = Members([parameter for parameter, _ in listed], [i for _, i in listed], ranks)
+        self.devices = {parameter.device for parameter in self.all.parameters}
+        self._some: tuple[list[int], Members] = ([], Members([], [], []))
+        own = set(self.all.parameters)
+        self._others = [p for p in model.parameters() if p not in own] if model is not None else []
+        self._kinds = _kinds(self.all.parameters)
+        self._has_complex = any(map(Tensor.is_complex, self.all.parameters))
+
+    def are(self, groups: list[dict[str, Any]]) -> bool:
+        """Whether these are still the parameters of the groups, where they were."""
+        now = [parameter for group in groups for parameter in group["params"]]
+        known = self.all.parameters
+        if len(now) != len(known) or not all(map(operator.is_, now, known)):
+            return False
+        return [len(group["params"]) for group in groups] == self._lengths and _kinds(known) == self._kinds
+
+    def with_gradient(self) -> Members:
+        """Those that have a gradient; gradients that cannot be used are refused."""
+        return self.collect()[0]
+
+    def collect(self) -> tuple[Members, list[Tensor]]:
+        """Those that have a gradient, and their gradients."""
+        members, gradients = self.all, self.all.gradients()
+        if not all(map(_IS_THERE, gradients)):
+            kept = [i for i, gradient in enumerate(gradients) if gradient is not None]
+            if kept != self._some[0]:
+                self._some = (kept, self.all.only(kept))
+            members, gradients = self._some[1], [gradients[i] for i in kept]
+        if self._has_complex or not {*map(_LAYOUT, gradients)} <= {torch.strided}:
+            self._refuse(members.parameters)
+        return members, gradients
+
+    def set_others_aside(self, way_back: list[Callable[[], object]]) -> None:
+        """Keep the second pass out of the gradients of the model's other parameters, which another optimizer trains."""
+        for parameter in self._others:
+            if parameter.grad is not None:
+                way_back.append(partial(setattr, parameter, "grad", parameter.grad))
+                parameter.grad = None
+
+    def clear_frozen(self) -> None:
+        """Take away the gradients that frozen parameters still have from before."""
+        for parameter in self.all.parameters:
+            if not parameter.requires_grad:
+                parameter.grad = None
+
+    def _refuse(self, parameters: list[Tensor]) -> None:
+        for parameter in parameters:
+            assert parameter.grad is not None
+            if parameter.grad.layout is not torch.strided:
+                raise RuntimeError(
+                    f"{self.name(parameter)} has a sparse gradient, and the perturbation needs dense ones: "
+                    "make the layer with sparse=False."
+                )
+            if parameter.grad.is_complex():
+                raise RuntimeError(f"{self.name(parameter)} is complex, which is not supported: split it in two.")
+
+    def name(self, parameter: Tensor) -> str:
+        """What a parameter is called in an error."""
+        names = self._model.named_parameters() if self._model is not None else ()
+        known = next((name for name, candidate in names if candidate is parameter), None)
+        return known or f"A parameter of shape {tuple(parameter.shape)}"
+
+
+def complete_radii(groups: list[dict[str, Any]], rho: float) -> None:
+    """Give `rho` to the groups that name none, and refuse one that cannot be."""
+    for group in groups:
+        radius = group.setdefault("rho", rho)
+        if type(radius) is not float or not 0 <= radius < math.inf:
+            group["rho"] = check_not_negative("rho", radius)
+
+
+def radii(groups: list[dict[str, Any]], rho: float) -> list[float | None]:
+    """The radius of each group, None for one that is not moved; what is maximised gets worse the other way."""
+    complete_radii(groups, rho)
+    signed = [-group["rho"] if group.get("maximize") else group["rho"] for group in groups]
+    return [radius if group.get("perturb", True) else None for radius, group in zip(signed, groups, strict=True)]
+
+
+def _kinds(parameters: list[Tensor]) -> list[Any]:
+    """What `model.to(…)` changes: the types, and the device of the first and the last parameter."""
+    return [*map(_DTYPE, parameters), *map(_DEVICE, parameters[:1] + parameters[-1:])]

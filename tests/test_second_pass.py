@@ -1,0 +1,345 @@
+"""The second pass repeats the first one's randomness and leaves no trace in the model's buffers."""
+
+import copy
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD
+
+import vsam
+from vsam.second_pass import Buffers, RngState
+
+CPU = [torch.device("cpu")]
+
+
+@pytest.fixture(autouse=True)
+def _numpys_own_generator() -> Iterator[None]:
+    bits = np.random.get_bit_generator()
+    yield
+    np.random.set_bit_generator(bits)
+
+
+def draw() -> list[float]:
+    """A little of everything; an odd number of normal ones, so that NumPy and Python keep one back."""
+    numbers = [random.random(), random.gauss(0, 1), float(np.random.rand()), float(np.random.normal())]
+    return numbers + torch.randn(3).tolist() + np.random.randint(0, 100, 3).tolist()
+
+
+def gauss_is_kept_back() -> bool:
+    return bool(np.random.get_state(legacy=False)["has_gauss"])
+
+
+def seed() -> None:
+    np.random.seed(3)
+
+
+def keep_one_back() -> None:
+    while not gauss_is_kept_back():
+        np.random.normal()
+
+
+def use_what_was_kept_back() -> None:
+    keep_one_back()
+    np.random.normal()
+    assert not gauss_is_kept_back()
+
+
+def set_a_state_that_keeps_one_back() -> None:
+    keep_one_back()
+    state = np.random.get_state(legacy=False)
+    np.random.rand(1000)
+    np.random.set_state(state)
+    assert gauss_is_kept_back()
+
+
+def set_a_state() -> None:
+    state = np.random.get_state(legacy=False)
+    np.random.rand(1000)
+    np.random.set_state(state)
+
+
+def use_another_kind() -> None:
+    np.random.set_bit_generator(np.random.PCG64(5))
+
+
+def use_another_kind_that_keeps_one_back() -> None:
+    np.random.set_bit_generator(np.random.Philox(5))
+    np.random.normal()
+
+
+def use_another_of_the_same_kind() -> None:
+    np.random.set_bit_generator(np.random.MT19937(5))
+
+
+BEFORE = [
+    seed,
+    keep_one_back,
+    use_what_was_kept_back,
+    set_a_state_that_keeps_one_back,
+    set_a_state,
+    use_another_kind,
+    use_another_kind_that_keeps_one_back,
+    use_another_of_the_same_kind,
+    lambda: np.random.rand(700),  # past the end of the 624 words
+    lambda: None,
+]
+
+
+@pytest.mark.parametrize("then", BEFORE)
+@pytest.mark.parametrize("first", BEFORE)
+def test_all_generators_are_wound_back(first: Callable[[], object], then: Callable[[], object]) -> None:
+    for prepare in (first, then):
+        prepare()
+        state = RngState(CPU)
+        expected = [draw(), draw()]
+        for _ in range(2):
+            state.restore()
+            assert [draw(), draw()] == expected
+        state.restore()
+
+
+def test_an_older_state_can_be_restored_after_a_newer_one() -> None:
+    older = RngState(CPU)
+    expected = draw()
+    newer = RngState(CPU)
+    following = draw()
+    newer.restore()
+    assert draw() == following
+    older.restore()
+    assert draw() == expected
+    assert draw() == following
+
+
+def test_a_pass_that_draws_only_what_was_kept_back_is_repeated() -> None:
+    """The memory of NumPy's generator does not move then."""
+    keep_one_back()
+    state = RngState(CPU)
+    expected = np.random.normal()
+    assert not gauss_is_kept_back()
+    state.restore()
+    assert gauss_is_kept_back()
+    assert np.random.normal() == expected
+
+
+def test_a_pass_that_draws_one_normal_number_leaves_none_kept_back() -> None:
+    seed()
+    state = RngState(CPU)
+    expected = np.random.normal()
+    assert gauss_is_kept_back()
+    state.restore()
+    assert not gauss_is_kept_back()
+    assert np.random.normal() == expected
+
+
+def test_a_generator_that_has_not_moved_is_read_once() -> None:
+    seed()
+    assert RngState(CPU)._numpy is RngState(CPU)._numpy
+    np.random.rand()
+    first = RngState(CPU)._numpy
+    assert RngState(CPU)._numpy is first
+    np.random.seed(4)
+    assert RngState(CPU)._numpy is not first
+
+
+def test_both_passes_draw_alike_and_the_next_step_draws_anew() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    optimizer, seen = vsam.SAM(SGD([weight], lr=0.1)), []  # type: vsam.SAM, list[list[float]]
+
+    def closure() -> Tensor:
+        seen.append(draw())
+        loss = weight.square().sum()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)
+    assert seen[0] == seen[1]
+    assert seen[2] == seen[3]
+    assert seen[4] == seen[5]
+    assert seen[0] != seen[2] != seen[4]
+
+
+class Average(nn.Module):
+    """A running average of its own making."""
+
+    def __init__(self, is_replaced: bool) -> None:
+        super().__init__()
+        self.is_replaced = is_replaced
+        self.register_buffer("mean", torch.zeros(3))
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("unused", None)
+
+    mean: Tensor
+    count: Tensor
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.is_replaced:
+            self.mean = 0.9 * self.mean + 0.1 * inputs.detach().mean(0)
+            self.count = self.count + 1
+        else:
+            self.mean.mul_(0.9).add_(inputs.detach().mean(0), alpha=0.1)
+            self.count += 1
+        return inputs - self.mean
+
+
+class Rows(nn.Module):
+    """Makes three channels of a vector and back."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        result: Tensor = self.inner(inputs.unsqueeze(-1).expand(-1, -1, 4) * torch.arange(4.0))
+        return result.mean(-1)
+
+
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "batch norm": lambda: nn.BatchNorm1d(3),
+    "batch norm without momentum": lambda: nn.BatchNorm1d(3, momentum=None),
+    "instance norm": lambda: Rows(nn.InstanceNorm1d(3, track_running_stats=True)),
+    "spectral norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3)),
+    "average in place": lambda: Average(is_replaced=False),
+    "average replaced": lambda: Average(is_replaced=True),
+}
+
+
+def network(name: str) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 3), LAYERS[name](), nn.Linear(3, 3))
+
+
+def forward(model: nn.Module, step: int) -> Tensor:
+    inputs = torch.randn(8, 3, generator=torch.Generator().manual_seed(step))
+    loss: Tensor = (model(inputs) - 1).square().mean()
+    return loss
+
+
+def with_closure(optimizer: vsam.SharpnessAware, model: nn.Module, step: int) -> None:
+    def closure() -> Tensor:
+        loss = forward(model, step)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+
+
+def without_closure(optimizer: vsam.SharpnessAware, model: nn.Module, step: int) -> None:
+    optimizer.zero_grad()
+    forward(model, step).backward()
+    assert optimizer.perturb()
+    forward(model, step).backward()
+    optimizer.step()
+
+
+def values_of(model: nn.Module) -> dict[str, Tensor]:
+    return {name: buffer.clone() for name, buffer in model.named_buffers()}
+
+
+@pytest.mark.parametrize("take_step", [with_closure, without_closure])
+@pytest.mark.parametrize("name", LAYERS)
+def test_buffers_take_in_only_the_first_pass(name: str, take_step: Callable[..., None]) -> None:
+    model = network(name)
+    optimizer = vsam.SAM(SGD(model.parameters(), lr=0.1), rho=0.5, model=model)
+    before = values_of(model)
+    for step in range(4):
+        twin = copy.deepcopy(model)
+        forward(twin, step)
+        take_step(optimizer, model, step)
+        ours, once = values_of(model), values_of(twin)
+        assert all(torch.equal(ours[key], once[key]) for key in once)
+    assert any(not torch.equal(ours[key], before[key]) for key in ours)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("failing", [1, 2, 3, 4])
+def test_a_step_that_fails_leaves_buffers_as_they_were(name: str, failing: int) -> None:
+    """Passes 1 and 2 are those of the very first step."""
+    model = network(name)
+    optimizer = vsam.SAM(SGD(model.parameters(), lr=0.1), rho=0.5, model=model)
+    passes, before = 0, values_of(model)
+
+    def closure() -> Tensor:
+        nonlocal passes
+        passes += 1
+        loss = forward(model, passes)
+        if passes == failing:
+            raise ValueError("in the middle")
+        loss.backward()
+        return loss
+
+    if failing > 2:
+        optimizer.step(closure)
+        before = values_of(model)
+    with pytest.raises(ValueError, match="in the middle"):
+        optimizer.step(closure)
+    after = values_of(model)
+    assert passes == failing
+    assert all(torch.equal(after[key], before[key]) for key in before)
+
+
+class Masked(nn.Module):
+    """A layer with a causal mask, a buffer that nobody writes to."""
+
+    mask: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("mask", torch.ones(3, 3).tril())
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs @ (self.linear.weight * self.mask)
+
+
+def places_of(buffers: Buffers, **options: bool) -> list[str]:
+    return [name for _, name, _ in buffers.state(**options)._places]
+
+
+def test_large_buffers_that_nobody_writes_to_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vsam.second_pass._SMALL", 0)  # all of these are large then
+    model = nn.Sequential(Masked(), Average(is_replaced=False), Average(is_replaced=True), nn.BatchNorm1d(3))
+    buffers, norms = Buffers(model), ["running_mean", "running_var", "num_batches_tracked"]
+    assert places_of(buffers) == norms
+    model(torch.randn(4, 3))
+    assert places_of(buffers) == ["mean", "count"] * 2 + norms
+    assert places_of(buffers, of_all=True) == ["mask"] + ["mean", "count"] * 2 + norms
+
+
+def test_small_buffers_are_copied_without_asking() -> None:
+    assert places_of(Buffers(nn.Sequential(Masked()))) == ["mask"]
+
+
+def test_a_buffer_that_is_registered_later_is_copied() -> None:
+    model = nn.Sequential(nn.Linear(3, 3))
+    buffers = Buffers(model)
+    assert places_of(buffers) == []
+    model[0].register_buffer("late", torch.ones(2))
+    assert places_of(buffers) == ["late"]
+
+
+def test_a_replaced_buffer_comes_back_as_the_same_tensor() -> None:
+    layer = Average(is_replaced=True)
+    buffers = Buffers(layer)
+    layer(torch.randn(4, 3))
+    state, mean = buffers.state(), layer.mean
+    kept = mean.clone()
+    mean.fill_(7.0)
+    layer(torch.randn(4, 3))
+    assert layer.mean is not mean
+    for _ in range(2):
+        state.restore()
+        assert layer.mean is mean
+        assert torch.equal(mean, kept)
+
+
+@pytest.mark.parametrize("model", [None, nn.Linear(2, 2), nn.BatchNorm1d(2, track_running_stats=False)])
+def test_without_buffers_there_is_nothing_to_do(model: nn.Module | None) -> None:
+    state: Any = Buffers(model).state(of_all=True)
+    assert state._places == []
+    state.restore()
