@@ -1,67 +1,34 @@
 """How often a step makes the device wait: once for the finiteness flag, never where the base is fused."""
 
-from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import vsam
 from contract_table import METHODS, ORDINARY, argument, every_method, losses_of
-
-WAITS = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::equal")
-
-
-class _Lists(TorchFunctionMode):
-    """Counts the tensors that are made lists, which no operator shows."""
-
-    def __init__(self, names: Counter[str]) -> None:
-        super().__init__()
-        self._names = names
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self._names["tolist"] += func is torch.Tensor.tolist
-        return func(*args, **(kwargs or {}))
+from vsam.lab.bench.counts import count_operators, count_syncs
 
 
-class _Waits(TorchDispatchMode):
-    """Counts whatever has to wait for the device."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: Counter[str] = Counter()
-        self._lists = _Lists(self.names)
-
-    def __enter__(self) -> "_Waits":
-        self._lists.__enter__()
-        return super().__enter__()
-
-    def __exit__(self, *reason: Any) -> None:
-        super().__exit__(*reason)
-        self._lists.__exit__(*reason)
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.name().split(".")[0]
-        if name in WAITS:
-            self.names[name] += 1
-        return func(*args, **(kwargs or {}))
+def _waits(action: Callable[[], object]) -> int:
+    return count_syncs(count_operators(action))
 
 
-def _waits_of_each_step(method: str, make: Any, listen: bool = False, length: int = 24) -> list[int]:
+def _waits_of_each_step(
+    method: str, make: Any, listen: bool = False, length: int = 24, guard: bool = True
+) -> list[int]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3))
-    optimizer = METHODS[method](make(model.parameters()), model=model)
+    optimizer = METHODS[method](make(model.parameters()), model=model, guard=guard)
     if listen:
         optimizer.subscribe(lambda record: None)
     waits = []
     for number in range(length):
-        with _Waits() as seen:
-            optimizer.step(argument(method, partial(losses_of, model, number)))
-        waits.append(seen.names.total())
+        closure = argument(method, partial(losses_of, model, number))
+        waits.append(_waits(partial(optimizer.step, closure)))
     return waits
 
 
@@ -72,9 +39,7 @@ def _base_alone(make: Any) -> int:
     waits = []
     for _ in range(3):
         parameter.grad = torch.ones(3)
-        with _Waits() as seen:
-            optimizer.step()
-        waits.append(seen.names.total())
+        waits.append(_waits(optimizer.step))
     return waits[-1]
 
 
@@ -122,10 +87,13 @@ def test_looking_at_last_is_what_costs() -> None:
     optimizer = vsam.SAM(torch.optim.SGD([point], lr=0.1, fused=True))
     for _ in range(2):
         optimizer.step(lambda: point.square().sum().backward())
-    with _Waits() as seen:
-        record = optimizer.last
-        assert record is optimizer.last
-    assert 0 < seen.names.total() <= 3
-    with _Waits() as seen:
-        assert optimizer.last is record
-    assert seen.names.total() == 0
+    assert 0 < _waits(lambda: optimizer.last) <= 3
+    record = optimizer.last
+    assert _waits(lambda: optimizer.last) == 0
+    assert optimizer.last is record
+
+
+@pytest.mark.parametrize("method", ["sam", "sam-5", "looksam-5"])
+@pytest.mark.parametrize("make", [ORDINARY["momentum"], FUSED["sgd"]])
+def test_without_a_guard_nobody_waits(method: str, make: Any) -> None:
+    assert sum(_waits_of_each_step(method, make, guard=False)) == 0

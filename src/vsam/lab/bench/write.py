@@ -21,7 +21,7 @@ def to_page(report: Report, command: str) -> str:
     """A page with all tables."""
     tables = "\n".join(to_markdown(section) for section in sections(report))
     notes = "".join(f"- {note}\n" for note in report.notes)
-    picture = "![what each method adds](bench.svg)\n\n" if report.rows else ""
+    picture = "![what each method adds](bench.png)\n\n" if report.rows else ""
     return f"# vsam bench\n\n`{command}`\n\n{in_words(report.facts)}\n\n{READING}\n\n{notes}\n{picture}{tables}"
 
 
