@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable, Sequence
+from textwrap import fill
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -28,9 +29,8 @@ def draw(rows: Sequence[Row], caption: str) -> Figure:
         right.axvline(1, color="black", linewidth=0.8)
         right.set_title("whole step, base alone = 1", fontsize=9, loc="left")
         _mark_goals(left, right, added, own)
-    figure.suptitle(
-        "Bars: medians; lines: quartiles. Blue: vsam; orange: pytorch_optimizer; green: goal.\n" + caption, fontsize=8
-    )
+    words = "Bars: medians; lines: quartiles. Blue: vsam; orange: pytorch_optimizer; green: goal.\n" + caption
+    figure.suptitle("\n".join(fill(line, 150) for line in words.splitlines()), fontsize=8)
     return figure
 
 
