@@ -182,13 +182,18 @@ class ForwardNote:
                 "and the step was abandoned. Evaluate after step()."
             )
 
+        inner = [getattr(model, name, None) for name in ("_orig_mod", "module")]  # of a compiled or distributed one
+        modules = [model, *(module for module in inner if isinstance(module, nn.Module))]
+
         def end() -> None:
             self.on_stray = None
-            model.__dict__.pop("zero_grad", None)
+            for module in modules:
+                module.__dict__.pop("zero_grad", None)
 
         way_back.append(end)
         self.on_stray = on_stray
-        model.__dict__["zero_grad"] = _ZeroGrad(model, abandon)
+        for module in modules:
+            module.__dict__["zero_grad"] = _ZeroGrad(module, abandon)
 
     def mark_stale(self) -> None:
         """Gradients were cleared: if another forward pass follows before the step, it is that one that counts."""

@@ -644,3 +644,15 @@ def test_a_lazy_layer_is_refused_until_it_has_a_shape() -> None:
         base = torch.optim.SGD(nn.LazyLinear(3).parameters(), lr=0.1)
     with pytest.raises(ValueError, match="lazy layer"):
         vsam.SAM(base)
+
+
+def test_an_abandoned_step_of_a_compiled_model_is_undone_by_the_zero_grad_of_the_inner_one() -> None:
+    model = network()
+    compiled: Any = torch.compile(model, backend="eager")
+    optimizer = vsam.SAM(torch.optim.SGD(model.parameters(), lr=0.1), model=compiled, rho=0.5)
+    weights = [parameter.detach().clone() for parameter in model.parameters()]
+    compiled(BATCHES[0][0]).sum().backward()
+    assert optimizer.perturb()
+    model.zero_grad()
+    assert_same([parameter.detach() for parameter in model.parameters()], weights)
+    assert "zero_grad" not in {**vars(model), **vars(compiled)}
