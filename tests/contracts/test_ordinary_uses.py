@@ -647,7 +647,7 @@ def test_a_lazy_layer_is_refused_until_it_has_a_shape() -> None:
 
 
 def test_an_abandoned_step_of_a_compiled_model_is_undone_by_the_zero_grad_of_the_inner_one() -> None:
-    model = network()
+    model = nn.Sequential(nn.Linear(5, 8), nn.Linear(8, 3))
     compiled: Any = torch.compile(model, backend="eager")
     optimizer = vsam.SAM(torch.optim.SGD(model.parameters(), lr=0.1), model=compiled, rho=0.5)
     weights = [parameter.detach().clone() for parameter in model.parameters()]
