@@ -2,12 +2,14 @@
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, multiprocessing, nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import vsam
@@ -71,9 +73,18 @@ def test_gradients_that_are_views_of_ddps_buckets(tmp_path: Path) -> None:
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         port = server.getsockname()[1]
-    multiprocessing.spawn(_worker, (port, width, str(tmp_path)), nprocs=2)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    workers = [
+        subprocess.Popen([sys.executable, __file__, str(rank), str(port), str(width), str(tmp_path)], env=environment)
+        for rank in range(2)
+    ]
+    assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
     model = _network(width)
     inputs = torch.randn(8, width, generator=torch.Generator().manual_seed(1))
     expected = _psf(model, model, inputs)
     for rank in range(2):
         torch.testing.assert_close(torch.load(tmp_path / f"{rank}.pt", weights_only=True), expected)
+
+
+if __name__ == "__main__":
+    _worker(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
