@@ -1,6 +1,7 @@
 """The contract table: every method × every base optimizer, and a small run on which each promise is tried."""
 
 import copy
+import io
 import random
 from collections.abc import Callable
 from typing import Any
@@ -40,6 +41,7 @@ __all__ = [
     "network",
     "seed_everything",
     "set_generators",
+    "through_a_file",
 ]
 
 LENGTH = 24
@@ -255,6 +257,16 @@ def set_generators(states: dict[str, Any]) -> None:
     random.setstate((version, tuple(words), gauss))
     name, words, *rest = states["numpy"]
     numpy.random.set_state((name, numpy.array(words, dtype=numpy.uint32), *rest))
+
+
+def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
+    """The state as a checkpoint gives it back."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=True)
+    assert isinstance(loaded, dict)
+    return loaded
 
 
 def assert_same(left: Any, right: Any, at: str = "it") -> None:

@@ -1,7 +1,6 @@
 """A list of base optimizers: one perturbation over all parameters, and each base steps on its own."""
 
 import copy
-import io
 import math
 import pickle
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
 import vsam
+from contract_table import through_a_file
 from vsam.bases import Joined, bases_of, keep_bases
 
 Make = Callable[[nn.Sequential], list[Optimizer]]
@@ -163,15 +163,6 @@ def test_looking_at_the_state_makes_no_entries(make: Make) -> None:
     for parameter in model.parameters():
         assert optimizer.state[parameter]
     assert [len(base.state) for base in bases] == sizes
-
-
-def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    loaded = torch.load(file, weights_only=True)
-    assert isinstance(loaded, dict)
-    return loaded
 
 
 def test_a_run_goes_on_from_a_file_to_the_bit(make: Make) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import io
 import random
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 import torch
 
 import vsam
+from contract_table import through_a_file
 from vsam import Sample
 from vsam.parts import DecidesAfter, DecidesBefore, Part, When, Where
 
@@ -53,15 +53,6 @@ def work(part: Part) -> None:
         if was_sampled and part.watch != 0:
             part.observe(Sample(torch.tensor(draws.random()), torch.tensor(draws.random()), torch.tensor(True)))
         part.advance(step, was_sampled, was_skipped=False)
-
-
-def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    loaded = torch.load(file, weights_only=True)
-    assert isinstance(loaded, dict)
-    return loaded
 
 
 def test_every_part_of_the_library_is_in_the_table() -> None:
