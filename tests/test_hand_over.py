@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
 import vsam
-from vsam.bases import Joined
+from vsam.bases import Joined, bases_of
 from vsam.hand_over import HandOver, Uninterrupted, has_fresh_gradient, mark_consumed
 
 Make = Callable[[list[nn.Parameter]], Optimizer]
@@ -44,19 +45,71 @@ def test_there_is_nothing_fresh_without_gradients(make: Make) -> None:
 def test_a_gradient_is_fresh_until_the_base_steps(make: Make) -> None:
     values = parameters()
     base = make(values)
-    hand_over, outcome = HandOver(base.bases if isinstance(base, Joined) else [base]), []  # type: list[Any]
+    hand_over, outcome = HandOver(bases_of(base)), []  # type: list[Any]
     backward(values)
     assert has_fresh_gradient(base)
     for _ in range(2):
-        hand_over(outcome, values, None)  # type: ignore[arg-type]
+        hand_over(outcome, values, None, values)  # type: ignore[arg-type]
         assert not has_fresh_gradient(base)  # what is left of the gradients is stale, and fine
     assert len(outcome) == 2
+
+
+def test_held_gradients_are_looked_at_without_marks(make: Make) -> None:
+    values = parameters()
+    base = make(values)
+    hand_over = HandOver(bases_of(base))
+    for changed in range(len(values)):
+        base.zero_grad()
+        backward(values)
+        hand_over([], values, None, values)  # type: ignore[arg-type]
+        assert not hand_over.found_fresh_gradient(values)  # type: ignore[arg-type]
+        assert not any(value.grad.__dict__ for value in values if value.grad is not None)
+        values[changed].square().sum().backward()
+        assert hand_over.found_fresh_gradient(values)  # type: ignore[arg-type]
+
+
+def test_a_gradient_that_replaces_a_held_one_is_fresh(make: Make) -> None:
+    values = parameters()
+    base = make(values)
+    hand_over = HandOver(bases_of(base))
+    backward(values)
+    hand_over([], values, None, values)  # type: ignore[arg-type]
+    values[0].grad = None
+    assert not hand_over.found_fresh_gradient(values)  # type: ignore[arg-type]
+    values[0].square().sum().backward()
+    assert hand_over.found_fresh_gradient(values)  # type: ignore[arg-type]
+
+
+def test_what_one_hand_over_holds_is_not_fresh_to_another(make: Make) -> None:
+    values = parameters()
+    base = make(values)
+    one, other = HandOver(bases_of(base)), HandOver(bases_of(base))
+    for _ in range(2):
+        backward(values)
+        one([], values, None, values)  # type: ignore[arg-type]
+        assert not other.found_fresh_gradient(values)  # type: ignore[arg-type]
+        backward(values)
+        assert other.found_fresh_gradient(values)  # type: ignore[arg-type]
+        other([], values, None, values)  # type: ignore[arg-type]
+        assert not one.found_fresh_gradient(values)  # type: ignore[arg-type]
+
+
+def test_held_gradients_go_when_they_are_dropped(make: Make) -> None:
+    values = parameters()
+    hand_over = HandOver(bases_of(make(values)))
+    backward(values)
+    hand_over([], values, None, values)  # type: ignore[arg-type]
+    alive = weakref.ref(values[0].grad)
+    values[0].grad = None
+    assert alive() is not None
+    hand_over.drop()
+    assert alive() is None
 
 
 def test_a_base_that_the_user_steps_has_used_its_gradients_too(make: Make) -> None:
     values = parameters()
     base = make(values)
-    for own in base.bases if isinstance(base, Joined) else [base]:
+    for own in bases_of(base):
         HandOver([own])
     backward(values)
     base.step()
@@ -130,7 +183,7 @@ def test_all_bases_are_stepped_in_order_and_the_outcome_says_so() -> None:
         base.register_step_pre_hook(lambda *_, i=i: order.append(i))
     backward(values)
     outcome: list[Any] = []
-    HandOver(bases)(outcome, values, None)  # type: ignore[arg-type]
+    HandOver(bases)(outcome, values, None, values)  # type: ignore[arg-type]
     assert order == [0, 1, 2, 3]
     assert len(outcome) == 1
     for i, value in enumerate(values):
@@ -147,7 +200,7 @@ def test_a_base_that_fails_leaves_no_outcome_and_the_signal_handler_as_it_was() 
     base.register_step_pre_hook(fail)
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(ValueError, match="no"):
-        HandOver([base])(outcome, values, None)  # type: ignore[arg-type]
+        HandOver([base])(outcome, values, None, values)  # type: ignore[arg-type]
     assert outcome == []
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -166,13 +219,13 @@ def test_fused_bases_skip_by_themselves_after_their_first_step(name: str) -> Non
     hand_over = HandOver(bases)
     backward(values)
     assert not hand_over.may_defer(values)  # a skipped first step would leave no state
-    hand_over([], values, None)
+    hand_over([], values, None, values)
     assert hand_over.may_defer(values)
     assert not hand_over.may_defer(list(values))  # others may have no state yet
     before = [value.detach().clone() for value in values]
-    hand_over([], values, torch.tensor(False))
+    hand_over([], values, torch.tensor(1.0), values)
     assert all(torch.equal(value, kept) for value, kept in zip(values, before, strict=True))
-    hand_over([], values, torch.tensor(True))
+    hand_over([], values, torch.tensor(0.0), values)
     assert not any(torch.equal(value, kept) for value, kept in zip(values, before, strict=True))
     assert not any(name in vars(base) for base in bases for name in ("found_inf", "grad_scale"))
 
@@ -187,7 +240,7 @@ def test_bases_defer_only_if_all_groups_of_all_are_fused() -> None:
     ):
         hand_over = HandOver(bases)  # type: ignore[arg-type]
         backward(values)
-        hand_over([], values, None)
+        hand_over([], values, None, values)
         assert not hand_over.may_defer(values)
 
 

@@ -51,7 +51,7 @@ def work(part: Part) -> None:
             assert isinstance(part, DecidesBefore)
             was_sampled = part.wants_sample(step)
         if was_sampled and part.watch != 0:
-            part.observe(Sample(torch.tensor(draws.random()), torch.tensor(draws.random()), torch.tensor(True)))
+            part.observe(Sample(torch.tensor(draws.random()), torch.tensor(draws.random())))
         part.advance(step, was_sampled, was_skipped=False)
 
 

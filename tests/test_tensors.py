@@ -31,7 +31,7 @@ LISTS: dict[str, Lists] = {
     "channels last": _channels_last,
     "channels last against contiguous": lambda seed: [t if seed % 2 else t.contiguous() for t in _channels_last(seed)],
     "strided views": lambda seed: [t[:, ::2] for t in _make(seed, ((3, 4), torch.float32), ((5, 7), torch.float32))],
-    "large": lambda seed: _make(seed, ((70, 70), torch.float32), ((5,), torch.float32), ((4096,), torch.float32)),
+    "large": lambda seed: _make(seed, ((190, 190), torch.float32), ((5,), torch.float32), ((32_768,), torch.float32)),
     "half": lambda seed: _make(seed, ((3, 4), torch.float16), ((5,), torch.float16), ((4100,), torch.float16)),
     "nothing in it": lambda seed: _make(seed, ((0, 3), torch.float32), ((3, 0), torch.float32)),
     "empty": lambda seed: [],

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from vsam.tensors import Layout, Pack, Places
 
-LARGE = 4096
+LARGE = 32_768
 """From this many elements on, a tensor is left where it is."""
 
 ODD_BITS = [0x7FC00001, 0x7FA00000, -0x80000000, 0x7F800000, -0x800000, 1, -0x7FFFFFFF, 0x3F800000]
@@ -31,8 +31,8 @@ def strided() -> list[Tensor]:
 LISTS = {
     "small": lambda: randoms(((3, 4), F), ((5,), F), ((), F)),
     "one": lambda: randoms(((3, 4), F)),
-    "one large": lambda: randoms(((64, 64), F)),
-    "small and large": lambda: randoms(((3, 4), F), ((LARGE,), F), ((5,), F), ((65, 65), F), ((2,), F)),
+    "one large": lambda: randoms(((256, 128), F)),
+    "small and large": lambda: randoms(((3, 4), F), ((LARGE,), F), ((5,), F), ((256, 129), F), ((2,), F)),
     "just below large": lambda: randoms(((LARGE - 1,), F), ((5,), F)),
     "mixed": lambda: randoms(((3, 4), B), ((5,), F), ((2, 2), B), ((7,), D), ((3,), F), ((4,), H), ((LARGE,), B)),
     "each of another type": lambda: randoms(((3, 4), B), ((5,), F), ((7,), D)),
@@ -40,7 +40,7 @@ LISTS = {
         t.to(memory_format=torch.channels_last) for t in randoms(((2, 3, 4, 4), F), ((3, 2, 4, 5), F))
     ],
     "large channels last": lambda: [
-        randoms(((8, 8, 16, 16), F))[0].to(memory_format=torch.channels_last),
+        randoms(((8, 16, 16, 16), F))[0].to(memory_format=torch.channels_last),
         *randoms(((3,), F), ((4,), F)),
     ],
     "not contiguous": strided,

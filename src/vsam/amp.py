@@ -48,10 +48,9 @@ class GradScaler(torch.amp.GradScaler):
         state["stage"] = OptState.STEPPED
         return loss
 
-    def take_overflow(self, optimizer: SharpnessAware, total_norm: Tensor) -> None:
+    def take_overflow(self, optimizer: SharpnessAware, found_inf: Tensor) -> None:
         """Note whether the optimizer's gradients overflowed, for `update`; on the device."""
-        overflow = (~torch.isfinite(total_norm)).to(torch.float32)
-        self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = {overflow.device: overflow}
+        self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = {found_inf.device: found_inf}
 
     def inverse_scale(self) -> Tensor:
         """1/scale, exactly as torch's scaler computes it."""

@@ -1,6 +1,5 @@
 """How a step runs, from the decision to the hand-over: the private half of `SharpnessAware`."""
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,7 +10,7 @@ from torch import Tensor
 from vsam import tensors
 from vsam.caller import warn_caller
 from vsam.errors import ACCUMULATION_EXAMPLE, CLOSURE_EXAMPLE
-from vsam.hand_over import HandOver, has_fresh_gradient, mark_consumed
+from vsam.hand_over import HandOver, mark_consumed
 from vsam.history import History
 from vsam.parameters import Parameters, radii
 from vsam.parts import Between, When, Where
@@ -55,7 +54,7 @@ class Engine(Wrapper):
 
     def _step(self, closure: Closure, scaler: Any) -> Any:
         self._check_closure(closure)
-        step = self._pending = Step(scaler, self.max_grad_norm)
+        step = self._pending = Step(scaler, self.max_grad_norm, self.guard)
         with step, step:  # twice: a way back that is itself interrupted is gone again
             begin = RngState(self._parameters.devices)
             buffers = self._buffers.state(of_all=self._history.num_steps == 0)
@@ -65,6 +64,7 @@ class Engine(Wrapper):
             self._note.rng = begin
             for parameter in self._parameters.all.parameters:
                 parameter.grad = None
+            self._hand_over.drop()
             loss = _call(closure, step)
             if self._begin(step, begin):
                 if step.was_sampled:
@@ -96,6 +96,7 @@ class Engine(Wrapper):
                 )
             if step.members.parameters:
                 self._finish(step, None)
+            self._hand_over.let_go()  # the next pass begins before the next step
             self._rest(step)
         self._log.tell()
 
@@ -110,7 +111,7 @@ class Engine(Wrapper):
             self._rollback()
             mark_consumed(self.base)  # the gradients of a perturb() that was abandoned
         self._refresh()
-        if has_fresh_gradient(self.base):
+        if self._hand_over.found_fresh_gradient(self._parameters.all.parameters):
             raise RuntimeError(
                 "Gradients were accumulated before step(closure), which clears them: the closure could not repeat "
                 f"their micro-batches at the perturbed weights. Loop over them inside:{ACCUMULATION_EXAMPLE}\n"
@@ -135,7 +136,7 @@ class Engine(Wrapper):
                 f"call backward() before perturb(), or in the closure:{CLOSURE_EXAMPLE}"
             )
             return False
-        step.take_first(members, gradients, step.wants_sample is not False or self.guard or self._needs_norm())
+        step.take_first(members, gradients, step.wants_sample is not False or self._needs_norm())
         if when.decides_after:
             step.wants_sample = when.wants_sample(self._history.num_steps + 1, float(step.grad_norm))  # type: ignore
         if step.wants_sample:
@@ -162,34 +163,33 @@ class Engine(Wrapper):
                     "No parameter has a gradient. Run forward and backward again after perturb() returned True, or in "
                     f"the closure:{CLOSURE_EXAMPLE}"
                 )
-            step.take_second(members, gradients, self.guard or step.max_grad_norm is not None)
-        is_deferred = self.guard and self._may_defer(step)
-        is_finite = torch.isfinite(step.total_norm()) if is_deferred else None
-        was_skipped = self.guard and not is_deferred and not math.isfinite(float(step.total_norm()))
+            step.take_second(members, gradients)
+        unless = step.found_inf() if self.guard and self._may_defer(step) else None
+        was_skipped = self.guard and unless is None and bool(step.found_inf())
         psf_norm = step.psf_norm(self._log.has_listeners) if step.was_sampled and not was_skipped else None
         # A step that fails from here on puts the memory, the counters, the log and the law back.
         memory, law, history, log = self._memory, restorer(self.when), self._history.restorer(), self._log.restorer()
         step.guards += (partial(setattr, self, "_memory", memory), law, history, log)
         if not was_skipped:
-            self._form_gradient(step, is_finite)
-        self._take_in(step, loss, was_skipped if is_finite is None else ~is_finite, psf_norm)
+            self._form_gradient(step, unless)
+        self._take_in(step, loss, was_skipped if unless is None else unless.bool(), psf_norm)
         if step.scaler is not None:
-            step.scaler.take_overflow(self, step.total_norm())
+            step.scaler.take_overflow(self, step.found_inf())
         if was_skipped:
             mark_consumed(self.base)
             step.outcome.append(None)
         else:
-            self._hand_over(step.outcome, step.members.parameters, is_finite)
+            self._hand_over(step.outcome, step.members.parameters, unless, self._parameters.all.parameters)
 
-    def _form_gradient(self, step: Step, is_finite: Tensor | None) -> None:
+    def _form_gradient(self, step: Step, unless: Tensor | None) -> None:
         """Make of the gradients what the base optimizer gets; take the sample into the law and the memory."""
         norm = step.sharp_norm if step.was_sampled else step.grad_norm
         if step.was_sampled:
-            sample = step.sample(is_finite)
+            sample = step.sample(unless)
             if sample is not None:
                 self.when.observe(sample)
             if self.between.keeps_memory:
-                self._memory = step.remember(self.between, self._memory, is_finite)
+                self._memory = step.remember(self.between, self._memory, unless)
         elif self._memory is not None and (age := self._history.age) is not None:
             known, values = self._memory.of(step.members.parameters)
             is_all = known is step.members.parameters

@@ -2,9 +2,10 @@
 
 import signal
 import threading
+import weakref
 from contextlib import AbstractContextManager
 from importlib import import_module
-from operator import methodcaller
+from operator import attrgetter, is_, methodcaller
 from types import FrameType
 from typing import Any
 
@@ -20,6 +21,7 @@ __all__ = ["HandOver", "Uninterrupted", "has_fresh_gradient", "mark_consumed"]
 _signal: Any = import_module("_signal")
 _get_handler, _set_handler = _signal.getsignal, _signal.signal
 
+_GRADIENT, _VERSION = attrgetter("grad"), attrgetter("_version")
 _CONSUMED = "_vsam_consumed"
 """On a gradient: torch's count of writes to it when an optimizer last stepped with it."""
 
@@ -27,12 +29,16 @@ _CONSUMED = "_vsam_consumed"
 class HandOver:
     """Lets the base optimizers step; where all are fused, they may decide on the device whether to.
 
+    The gradients of the latest step are held until `drop`, so that nothing has to be noted on each of them.
+
     Args:
         bases: the optimizers, in the order in which they step.
     """
 
     def __init__(self, bases: list[Optimizer]) -> None:
         self._bases = bases
+        self._held: tuple[list[Tensor], list[int]] = ([], [])
+        _LIVE.add(self)
         self._ready: list[Tensor] | None = None
         # Notices the steps that somebody lets a base take alone. In our own nothing of ours may run within the base's
         # step, where it could be interrupted.
@@ -55,25 +61,50 @@ class HandOver:
                     return False
         return True
 
-    def __call__(self, outcome: list[Any], parameters: list[Tensor], is_finite: Tensor | None) -> None:
-        """Step, and say so in `outcome` with nothing in between; on the device only where `is_finite` holds."""
+    def __call__(
+        self, outcome: list[Any], parameters: list[Tensor], unless: Tensor | None, every: list[Tensor]
+    ) -> None:
+        """Step, and say so in `outcome` with nothing in between; not where `unless` is 1 on the device.
+
+        `parameters` are those with a gradient, of `every` one that the bases train.
+        """
         bases: list[Any] = list(self._bases)
         with Uninterrupted():
             try:
                 for hooks, key in self._hooks:
                     hooks.pop(key, None)
-                for base in bases if is_finite is not None else ():
-                    base.grad_scale, base.found_inf = None, (~is_finite).to(torch.float32)  # type: ignore[operator]
+                for base in bases if unless is not None else ():
+                    base.grad_scale, base.found_inf = None, unless
                 outcome.append(list(map(methodcaller("step"), bases)))
             finally:
                 for hooks, key in self._hooks:
                     hooks[key] = mark_consumed
-                for base in bases if is_finite is not None else ():
+                for base in bases if unless is not None else ():
                     base.__dict__.pop("grad_scale", None)
                     base.__dict__.pop("found_inf", None)
-            for base in bases:
-                mark_consumed(base)
+            gradients = _present(every)
+            self._held = (gradients, [*map(_VERSION, gradients)])
         self._ready = parameters  # a first step makes the state that a skipped one must find
+
+    def found_fresh_gradient(self, every: list[Tensor]) -> bool:
+        """Whether somebody accumulated a gradient since a base last stepped; one of zeros does not count."""
+        (held, versions), now = self._held, _present(every)
+        if len(now) == len(held) and all(map(is_, now, held)) and [*map(_VERSION, now)] == versions:
+            return False
+        return any(map(has_fresh_gradient, self._bases))
+
+    def drop(self) -> None:
+        """Hold no gradients: they have been cleared."""
+        self._held = ([], [])
+
+    def let_go(self) -> None:
+        """Hold no gradients, and mark each instead."""
+        for gradient, version in zip(*self._held, strict=True):
+            gradient.__dict__[_CONSUMED] = version
+        self.drop()
+
+
+_LIVE: "weakref.WeakSet[HandOver]" = weakref.WeakSet()
 
 
 class Uninterrupted(AbstractContextManager[None]):
@@ -120,6 +151,8 @@ def mark_consumed(base: Optimizer, *_: object) -> None:
 
 def has_fresh_gradient(base: Optimizer) -> bool:
     """Whether somebody accumulated a gradient since a base last stepped; one of zeros does not count."""
+    for hand_over in list(_LIVE):
+        hand_over.let_go()
     fresh = [g for g in _gradients(base) if g.__dict__.get(_CONSUMED) != g._version]
     if any(gradient.layout is not torch.strided for gradient in fresh):
         return True
@@ -127,5 +160,8 @@ def has_fresh_gradient(base: Optimizer) -> bool:
 
 
 def _gradients(base: Optimizer) -> list[Tensor]:
-    found = [parameter.grad for group in base.param_groups for parameter in group["params"]]
-    return [gradient for gradient in found if gradient is not None]
+    return _present([parameter for group in base.param_groups for parameter in group["params"]])
+
+
+def _present(parameters: list[Tensor]) -> list[Tensor]:
+    return [gradient for gradient in map(_GRADIENT, parameters) if gradient is not None]

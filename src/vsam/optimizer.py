@@ -185,7 +185,7 @@ class SharpnessAware(Engine):
         self._rollback()
         self._refresh()
         self._parameters.clear_frozen()
-        step = self._pending = Step(scaler, self.max_grad_norm)
+        step = self._pending = Step(scaler, self.max_grad_norm, self.guard)
         with step, step:
             step.guards.append(self._note.mark_stale)
             self._decide(step)
@@ -222,6 +222,7 @@ class SharpnessAware(Engine):
         self._rollback_outside_closures()
         self._note.mark_stale()
         self.base.zero_grad(set_to_none)
+        self._hand_over.drop()
         if not set_to_none:
             mark_consumed(self.base)
 

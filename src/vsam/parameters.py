@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from vsam.errors import check_not_negative
-from vsam.tensors import Layout, Places
+from vsam.tensors import Layout, Places, Uniform
 
 __all__ = ["Members", "Parameters", "complete_radii", "radii"]
 
 
-_DEVICE, _DTYPE, _GRADIENT, _LAYOUT = map(operator.attrgetter, ("device", "dtype", "grad", "layout"))
+_DEVICE, _DTYPE, _GRADIENT = map(operator.attrgetter, ("device", "dtype", "grad"))
 _IS_THERE = partial(operator.is_not, None)
 
 
@@ -87,8 +87,11 @@ class Parameters:
             if kept != self._some[0]:
                 self._some = (kept, self.all.only(kept))
             members, gradients = self._some[1], [gradients[i] for i in kept]
-        if self._has_complex or not {*map(_LAYOUT, gradients)} <= {torch.strided}:
+        layout = members.layout
+        if self._has_complex or not _are_contiguous(gradients):
             self._refuse(members.parameters)
+        elif layout.kind is not None and [*map(_DTYPE, gradients)] == layout.dtypes:
+            gradients = Uniform(gradients, layout.kind)  # torch does allow gradients of another type
         return members, gradients
 
     def set_others_aside(self, way_back: list[Callable[[], object]]) -> None:
@@ -120,6 +123,13 @@ class Parameters:
         names = self._model.named_parameters() if self._model is not None else ()
         known = next((name for name, candidate in names if candidate is parameter), None)
         return known or f"A parameter of shape {tuple(parameter.shape)}"
+
+
+def _are_contiguous(gradients: list[Tensor]) -> bool:
+    try:
+        return all(map(Tensor.is_contiguous, gradients))
+    except RuntimeError:  # a sparse one cannot say
+        return False
 
 
 def complete_radii(groups: list[dict[str, Any]], rho: float) -> None:

@@ -45,14 +45,12 @@ class Sample:
     """Norms of one sample over the watched tensors, still on the device: looked at when a decision is due.
 
     Args:
-        psf_norm: n = ‖PSF‖_L.
+        psf_norm: n = ‖PSF‖_L; not finite if the step does not count, and then it must not enter a law.
         grad_norm: ‖g‖_L.
-        is_finite: whether the step counted; a sample that is not finite must not enter the law.
     """
 
     psf_norm: Tensor
     grad_norm: Tensor
-    is_finite: Tensor
 
 
 Listener = Callable[[StepRecord], object]

@@ -2,10 +2,12 @@
 
 import ctypes
 import random
+import struct
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -28,14 +30,14 @@ class RngState:
     """
 
     def __init__(self, devices: Iterable[torch.device]) -> None:
-        self._python = random.getstate()
+        self._python = _PythonState.now()
         self._numpy = _NumpyState.now() if "numpy" in sys.modules else None
         self._cpu = torch.default_generator.get_state()
         self._devices = [(device, _device_state(device)) for device in devices if device.type != "cpu"]
 
     def restore(self) -> None:
         """Wind all of them back to these states."""
-        random.setstate(self._python)
+        self._python.restore()
         if self._numpy is not None:
             self._numpy.restore()
         torch.default_generator.set_state(self._cpu)
@@ -44,45 +46,89 @@ class RngState:
             module.set_rng_state(state) if device.type == "mps" else module.set_rng_state(state, device)
 
 
-class _NumpyState:
-    """NumPy's global generator.
+class _TwisterState(ABC):
+    """The state of a generator that is 624 words and a position in memory.
 
-    Reading it takes as long as ten operators, so it is read only if the memory behind it has changed. That does not
-    show whether a normal number is kept back (`has_gauss`): where one is, the generator is always read.
+    Reading it properly takes as long as ten operators, so it is read only if that memory has changed.
     """
 
-    _latest: "_NumpyState | None" = None
-    _view: tuple[Any, Any] = (None, None)
+    _latest: "Self | None" = None
 
-    def __init__(self, memory: bytes | None) -> None:
-        self._memory = memory
-        # The legacy form is faster, but warns of generators of another kind.
-        self._state = sys.modules["numpy"].random.get_state(legacy=memory is not None)
-        self._shows_all = memory is not None and not self._state[3]
+    def __init__(self, memory: Any) -> None:
+        self._memory, self._state = memory, self._read(memory)
+        self._shows_all = memory is not None and not self._hides_something()
 
     @classmethod
-    def now(cls) -> "_NumpyState":
-        """Its state, the latest one where it has not moved since."""
+    def now(cls) -> Self:
+        """The state now, the latest one where it has not moved since."""
         memory, latest = cls._look(), cls._latest
         if latest is None or not latest._shows_all or latest._memory != memory:
             latest = cls._latest = cls(memory)
         return latest
 
     def restore(self) -> None:
-        """Wind it back, unless it has not moved."""
+        """Wind the generator back, unless it has not moved."""
         if not self._shows_all or self._memory != self._look():
-            sys.modules["numpy"].random.set_state(self._state)
-            _NumpyState._latest = None
+            self._write()
+            type(self)._latest = None
+
+    @classmethod
+    @abstractmethod
+    def _look(cls) -> Any:
+        """What is in memory; None for a generator of another kind."""
+
+    @abstractmethod
+    def _read(self, memory: Any) -> Any: ...
+
+    @abstractmethod
+    def _write(self) -> None: ...
+
+    def _hides_something(self) -> bool:
+        """Whether the memory does not show all of this state."""
+        return False
+
+
+class _PythonState(_TwisterState):
+    """Python's `random`; beside its memory there may be a normal number, kept back for the next draw."""
+
+    _inner: Any = random._inst
+    _view: Any = (ctypes.c_char * 2500).from_address(id(_inner) + object.__basicsize__)
+    _is_known = _view.raw[4:] == struct.pack("624I", *random.getstate()[1][:-1])
+
+    @classmethod
+    def _look(cls) -> tuple[bytes, float | None] | None:
+        return (cls._view.raw, cls._inner.gauss_next) if cls._is_known else None
+
+    def _read(self, memory: Any) -> Any:
+        return random.getstate()
+
+    def _write(self) -> None:
+        random.setstate(self._state)
+
+
+class _NumpyState(_TwisterState):
+    """NumPy's global generator; its memory does not show whether a normal number is kept back."""
+
+    _seen: tuple[Any, Any] = (None, None)
 
     @classmethod
     def _look(cls) -> bytes | None:
-        """The memory of the generator: 624 words and a position; None for one of another kind."""
         bits: Any = getattr(sys.modules["numpy"].random, "get_bit_generator", lambda: None)()
-        if bits is not cls._view[0]:
+        if bits is not cls._seen[0]:
             is_known = type(bits).__name__ == "MT19937"
-            cls._view = (bits, (ctypes.c_char * 2500).from_address(bits.ctypes.state_address) if is_known else None)
-        view = cls._view[1]
+            cls._seen = (bits, (ctypes.c_char * 2500).from_address(bits.ctypes.state_address) if is_known else None)
+        view = cls._seen[1]
         return view.raw if view is not None else None
+
+    def _read(self, memory: bytes | None) -> Any:
+        # The legacy form is faster, but warns of generators of another kind.
+        return sys.modules["numpy"].random.get_state(legacy=memory is not None)
+
+    def _write(self) -> None:
+        sys.modules["numpy"].random.set_state(self._state)
+
+    def _hides_something(self) -> bool:
+        return bool(self._state[3])
 
 
 class Buffers:

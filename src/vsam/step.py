@@ -48,17 +48,20 @@ class Step(Transaction):
     Args:
         scaler: who scales the losses, if anybody.
         max_grad_norm: the longest gradient that the base optimizer gets.
+        guard: whether a gradient that is not finite is to be found out; for a scaler it always is.
     """
 
-    def __init__(self, scaler: Any = None, max_grad_norm: float | None = None) -> None:
+    def __init__(self, scaler: Any = None, max_grad_norm: float | None = None, guard: bool = True) -> None:
         super().__init__()
         self.scaler, self.max_grad_norm = scaler, max_grad_norm
+        self._is_checked = guard or scaler is not None
         self.wants_sample: bool | None = None
         self.was_sampled = self.is_in_closure = False
         self.last_write: LastWrite | None = None
         self.members = _NOBODY
         self.late: list[Tensor] = []
         self.first: list[Tensor] = []
+        self._found_inf: Tensor | None = None
         self.grad_norm: Tensor | None = None
         self.sharp_norm: Tensor | None = None
         self._first: tensors.Pack | None = None
@@ -82,9 +85,12 @@ class Step(Transaction):
             tensors.multiply_(gradients, self.scaler.inverse_scale())
 
     def take_first(self, members: Members, gradients: list[Tensor], needs_norm: bool) -> None:
-        """Take in the first gradient."""
+        """Take in the first gradient, with its norm or only a check that it is finite."""
         self.members, self.first = members, gradients
         self.unscale(gradients)
+        if self._is_checked and not needs_norm:
+            self._found_inf = tensors.found_inf(gradients, members.layout)
+            needs_norm = self._found_inf is None
         if needs_norm:
             self._first = tensors.Pack(gradients, members.layout)
             self.grad_norm = self._first.norm()
@@ -108,23 +114,23 @@ class Step(Transaction):
             plain = self._first if keeps_all else tensors.Pack([gradients[i] for i in watched])
             self._plain = plain.detach_owned()
         self._first = None
-        weights, places = members.parameters, members.places
+        places = members.places
         rhos: list[Any] = [radii[i] for i in members.groups]
         if None in radii:
             moved = [i for i, rho in enumerate(rhos) if rho is not None]
-            weights, rhos, gradients = ([values[i] for i in moved] for values in (weights, rhos, gradients))
+            weights, rhos, gradients = ([values[i] for i in moved] for values in (members.parameters, rhos, gradients))
             norm, places = tensors.norm(gradients), tensors.Places(weights)
         self.was_sampled = True
         self.way_back.append(torch.clear_autocast_cache)  # it holds casts of the weights
         self.way_back.append(places.keep())
-        if weights:
-            where.perturb_(weights, gradients, rhos, norm)  # type: ignore[arg-type]
+        if places.tensors:
+            where.perturb_(places.tensors, gradients, rhos, norm)  # type: ignore[arg-type]
         self.first = []
         for parameter in members.parameters:
             parameter.grad = None
         torch.clear_autocast_cache()
 
-    def take_second(self, members: Members, gradients: list[Tensor], needs_norm: bool) -> None:
+    def take_second(self, members: Members, gradients: list[Tensor]) -> None:
         """Take in the second gradient, and PSF = gs − g; what only one pass gave counts as zero in the other."""
         if members is not self.members:
             known = set(self.members.parameters)
@@ -136,6 +142,11 @@ class Step(Transaction):
         self.unscale(gradients)
         plain, layout = self._plain, self.members.layout
         is_whole = plain is not None and plain.layout is layout
+        is_clipped = self.max_grad_norm is not None
+        needs_norm = is_clipped or self._is_checked
+        if needs_norm and not (is_clipped or is_whole or self.late):
+            self._found_inf = tensors.found_inf(gradients, layout, self.found_inf())
+            needs_norm = self._found_inf is None
         second = tensors.Pack(gradients[: layout.num_tensors], layout) if needs_norm or is_whole else None
         if needs_norm and second is not None:
             self.sharp_norm = tensors.norm(gradients) if self.late else second.norm()
@@ -144,32 +155,35 @@ class Step(Transaction):
                 second = tensors.Pack([gradients[i] for i in self._watched], plain.layout)
             tensors.subtract_from_(plain.buffers, second.buffers)
 
-    def total_norm(self) -> Tensor:
-        """‖g‖ + ‖gs‖: finite if and only if all gradients of both passes are."""
-        assert self.grad_norm is not None
-        return self.grad_norm if self.sharp_norm is None else self.grad_norm + self.sharp_norm
+    def found_inf(self) -> Tensor:
+        """1 if a gradient of either pass is not finite, else 0; on the device, in torch's name for it."""
+        if self._found_inf is None:
+            assert self.grad_norm is not None
+            total = self.grad_norm if self.sharp_norm is None else self.grad_norm + self.sharp_norm
+            self._found_inf = tensors.is_not_finite(total)
+        return self._found_inf
 
     def psf_norm(self, is_wanted: bool) -> Tensor | None:
         """‖PSF‖ over all parameters, if it is wanted or if those are the watched ones."""
         is_known = is_wanted or len(self._watched) == len(self.members.parameters)
         return self._plain.norm() if is_known and self._plain is not None else None
 
-    def sample(self, is_finite: Tensor | None) -> Sample | None:
-        """The norms over the watched tensors, and whether they count; None if none are watched."""
+    def sample(self, unless: Tensor | None) -> Sample | None:
+        """The norms over the watched tensors, not finite where `unless` is 1; None if none are watched."""
         plain, watched = self._plain, self._watched
         if plain is None or self._watched_norm is None:
             return None
         is_all = plain.layout.num_tensors == len(watched)
         psf_norm = plain.norm() if is_all else plain.norm_of(watched)
-        return Sample(psf_norm, self._watched_norm, torch.isfinite(psf_norm) if is_finite is None else is_finite)
+        return Sample(psf_norm if unless is None else psf_norm / (1 - unless), self._watched_norm)
 
-    def remember(self, between: Between, last: Memory | None, is_finite: Tensor | None) -> Memory:
+    def remember(self, between: Between, last: Memory | None, unless: Tensor | None) -> Memory:
         """Return what `between` makes of the PSF, in the PSF's own buffers.
 
         Args:
             between: the part that reuses it.
             last: what was remembered so far, which stays if the step turns out not to be finite.
-            is_finite: whether it is, still on the device; None if it is known to be.
+            unless: 1 if it is not, still on the device; None if it is known to be.
         """
         assert self._plain is not None
         memory = Memory(self.members.parameters, self._plain)
@@ -180,9 +194,9 @@ class Step(Transaction):
             between.remember(memory.values, self.gradients(), self.grad_norm)  # type: ignore[arg-type]
         if self.members.layout.may_overflow:  # two finite gradients may differ by more than half precision can hold
             tensors.zero_unless_(torch.isfinite(tensors.norm(memory.values)), memory.values)
-        if is_finite is not None:
+        if unless is not None:
             known = dict(zip(last.parameters, last.values, strict=True)) if last is not None else {}
-            tensors.select_(is_finite, memory.values, [known.get(parameter) for parameter in memory.parameters])
+            tensors.select_(unless == 0, memory.values, [known.get(parameter) for parameter in memory.parameters])
         return memory
 
     def rollback(self) -> None:

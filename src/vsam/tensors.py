@@ -5,7 +5,7 @@ microsecond per operator, on a GPU a kernel launch. `Pack` therefore lays small 
 which norms and differences are single operators; large tensors are left where they are.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from itertools import accumulate, pairwise
 from operator import attrgetter
@@ -18,12 +18,14 @@ __all__ = [
     "Layout",
     "Pack",
     "Places",
+    "Uniform",
     "absolute",
     "add_",
     "add_scaled_",
     "copies",
     "copy_",
     "dot",
+    "found_inf",
     "is_not_finite",
     "lerp_",
     "multiplied",
@@ -34,14 +36,25 @@ __all__ = [
     "zero_unless_",
 ]
 
-_SMALL = 4096
+_SMALL = 32_768
 """Elements below which a copy is cheaper than an operator of its own."""
 
 _FUSED = {(torch.float32, "cpu"), (torch.float64, "cpu"), (torch.float32, "cuda")}
-_DTYPE, _DEVICE, _IS_CPU = attrgetter("dtype"), attrgetter("device"), attrgetter("is_cpu")
+_DTYPE, _DEVICE = attrgetter("dtype"), attrgetter("device")
 _flatten, _unflatten = torch._C._nn.flatten_dense_tensors, torch._C._nn.unflatten_dense_tensors
 _vector_norm: Callable[..., Tensor] = torch.linalg.vector_norm
 _clone: Any = getattr(torch, "_foreach_clone", None)
+
+
+Kind = tuple[torch.dtype, torch.device]
+
+
+class Uniform(list[Tensor]):
+    """A list of tensors that were seen to be contiguous, of one type and on one device, as fused kernels need them."""
+
+    def __init__(self, tensors: Iterable[Tensor], kind: Kind) -> None:
+        super().__init__(tensors)
+        self.kind = kind
 
 
 class Layout:
@@ -56,11 +69,20 @@ class Layout:
         self.joined = [indices for indices in groups.values() if len(indices) > 1]
         self.single = [indices[0] for indices in groups.values() if len(indices) == 1]
         self.num_tensors = len(like)
+        self.dtypes = [tensor.dtype for tensor in like]
+        kinds = {(tensor.dtype, tensor.device) for tensor in like}
+        self.kind = kinds.pop() if len(kinds) == 1 else None
         self.is_one_buffer = len(self.joined) == 1 and not self.single
-        self.dtype = torch.float64 if any(tensor.dtype == torch.float64 for tensor in like) else torch.float32
+        self.dtype = torch.float64 if torch.float64 in self.dtypes else torch.float32
         # Naming a type costs more than the norm of a small buffer, so it is left out where it changes nothing.
-        self.norm_dtype = self.dtype if {tensor.dtype for tensor in like} - {self.dtype} else None
-        self.may_overflow = any(tensor.dtype == torch.float16 for tensor in like)
+        self.norm_dtype = self.dtype if {*self.dtypes} - {self.dtype} else None
+        self.may_overflow = torch.float16 in self.dtypes
+
+    @cached_property
+    def one(self) -> Tensor:
+        """The number 1 where the tensors are."""
+        assert self.kind is not None
+        return torch.ones((), device=self.kind[1])
 
     @cached_property
     def spans(self) -> list[tuple[int, int, int]]:
@@ -110,8 +132,9 @@ class Pack:
     def views(self, like: list[Tensor]) -> list[Tensor]:
         """The values as a list of tensors in the shapes of `like`, without copying."""
         if self.layout.is_one_buffer:
-            return list(_unflatten(self.buffers[0], like))
-        views: list[Tensor] = list(like)
+            assert self.layout.kind is not None
+            return Uniform(_unflatten(self.buffers[0], like), self.layout.kind)
+        views = list(like)
         for indices, buffer in zip(self.layout.joined, self.buffers, strict=False):
             parts = _unflatten(buffer, [like[i] for i in indices])
             for i, part in zip(indices, parts, strict=True):
@@ -122,15 +145,16 @@ class Pack:
 
 
 class Places:
-    """Where tensors lie, so that they can be copied and set back to a copy again and again.
+    """Where tensors lie, so that they can be copied and set back, again and again but one copy at a time.
 
-    Flat views of the small ones are kept, for as long as no tensor's storage is replaced.
+    Flat views of the small ones and the buffer for their copies are kept, for as long as no tensor's storage is
+    replaced.
     """
 
     def __init__(self, tensors: list[Tensor], layout: Layout | None = None) -> None:
         self.tensors, self._layout = tensors, Layout(tensors) if layout is None else layout
         self._pointers: list[int] = []
-        self._views: list[list[Tensor]] = []
+        self._small: list[_SideBySide] = []
         self._others: list[Tensor] = []
 
     def keep(self) -> Callable[[], None]:
@@ -139,22 +163,41 @@ class Places:
         if pointers != self._pointers:
             self._look()
             self._pointers = pointers
-        flat = [torch.cat(views) for views in self._views]
-        return partial(self._set_back, flat, copies(self._others))
+        for group in self._small:
+            group.keep()
+        return partial(self._set_back, copies(self._others))
 
     def _look(self) -> None:
         groups = [[self.tensors[i] for i in group] for group in self._layout.joined]
-        is_flat = [all(map(Tensor.is_contiguous, group)) for group in groups]
-        self._views = [
-            [t.detach().view(-1) for t in group] for group, flat in zip(groups, is_flat, strict=True) if flat
-        ]
-        self._others = [tensor for group, flat in zip(groups, is_flat, strict=True) if not flat for tensor in group]
+        are_flat = [all(map(Tensor.is_contiguous, group)) for group in groups]
+        self._small = [_SideBySide(group) for group, is_flat in zip(groups, are_flat, strict=True) if is_flat]
+        self._others = [tensor for group, flat in zip(groups, are_flat, strict=True) if not flat for tensor in group]
         self._others += [self.tensors[i] for i in self._layout.single]
+        kind = self._layout.kind
+        if kind is not None and all(are_flat) and all(self.tensors[i].is_contiguous() for i in self._layout.single):
+            self.tensors = Uniform(self.tensors, kind)
+        else:
+            self.tensors = list(self.tensors)
 
-    def _set_back(self, flat: list[Tensor], others: list[Tensor]) -> None:
-        for views, values in zip(self._views, flat, strict=True):
-            torch.split_with_sizes_copy(values, [*map(Tensor.numel, views)], out=views)
+    def _set_back(self, others: list[Tensor]) -> None:
+        for group in self._small:
+            group.set_back()
         copy_(self._others, others)
+
+
+class _SideBySide:
+    """Contiguous tensors and one buffer that holds a copy of them."""
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        self._flat = [tensor.detach().view(-1) for tensor in tensors]
+        self._buffer = torch.cat(self._flat)
+        self._copies = [*torch.split(self._buffer, [*map(Tensor.numel, self._flat)])]
+
+    def keep(self) -> None:
+        torch.cat(self._flat, out=self._buffer)
+
+    def set_back(self) -> None:
+        torch._foreach_copy_(self._flat, self._copies)
 
 
 def norm(tensors: list[Tensor], layout: Layout | None = None) -> Tensor:
@@ -190,7 +233,9 @@ def copy_(targets: list[Tensor], sources: list[Tensor]) -> None:
 
 def add_(targets: list[Tensor], others: list[Tensor], weight: float = 1.0) -> None:
     """`target ← target + weight · other`."""
-    if targets:
+    if isinstance(targets, Uniform) and _can_fuse(targets, others):
+        _fused_add_(targets, others, weight)
+    elif targets:
         torch._foreach_add_(targets, others, alpha=weight)
 
 
@@ -199,22 +244,7 @@ def add_scaled_(targets: list[Tensor], others: list[Tensor], weight: Tensor, unl
     if not targets:
         return
     if _can_fuse(targets, others):
-        # A fused SGD step without momentum is this very operation, in one kernel that can also be told to do nothing.
-        torch._fused_sgd_(
-            targets,
-            others,
-            [],
-            weight_decay=0.0,
-            momentum=0.0,
-            lr=weight,
-            dampening=0.0,
-            nesterov=False,
-            maximize=True,
-            is_first_step=False,
-            found_inf=unless,
-        )
-        # The kernel does not count its writes, by which autograd notices a graph of the weights as they were.
-        torch.autograd.graph.increment_version(targets)
+        _fused_add_(targets, others, weight, unless)
     else:
         pack = Pack(others)
         # In half precision, one over a small norm would be infinite.
@@ -224,6 +254,39 @@ def add_scaled_(targets: list[Tensor], others: list[Tensor], weight: Tensor, unl
         torch._foreach_add_(targets, pack.views(others))
 
 
+def _fused_add_(
+    targets: list[Tensor], others: list[Tensor], weight: float | Tensor, unless: Tensor | None = None
+) -> None:
+    """A fused SGD step without momentum is this very operation, in one kernel that can also be told to do nothing."""
+    torch._fused_sgd_(
+        targets,
+        others,
+        [],
+        weight_decay=0.0,
+        momentum=0.0,
+        lr=weight,
+        dampening=0.0,
+        nesterov=False,
+        maximize=True,
+        is_first_step=False,
+        found_inf=unless,
+    )
+    # The kernel does not count its writes, by which autograd notices a graph of the values as they were.
+    torch.autograd.graph.increment_version(targets)
+
+
+def found_inf(tensors: list[Tensor], layout: Layout, before: Tensor | None = None) -> Tensor | None:
+    """1 where a value is not finite, or where `before` is 1; None where a norm shows it at less cost.
+
+    The kernel is that of gradient scalers, with a scale of 1. It writes what it reads, so it is for small tensors.
+    """
+    if not (layout.is_one_buffer and isinstance(tensors, Uniform)):
+        return None
+    flag = torch.zeros_like(layout.one) if before is None else before
+    torch._amp_foreach_non_finite_check_and_unscale_(tensors, flag, layout.one)
+    return flag
+
+
 def is_not_finite(norm: Tensor) -> Tensor:
     """1 where a norm is infinite or not a number, else 0, in single precision and on its device."""
     return (norm * 0).ne_(0).to(torch.float32)
@@ -231,12 +294,18 @@ def is_not_finite(norm: Tensor) -> Tensor:
 
 def _can_fuse(targets: list[Tensor], others: list[Tensor]) -> bool:
     """Whether the fused kernel is right: it looks at neither strides nor types, and errs in bfloat16 on the CPU."""
-    first = targets[0]
-    if (first.dtype, first.device.type) not in _FUSED or not all(map(Tensor.is_contiguous, targets)):
-        return False
-    if not all(map(Tensor.is_contiguous, others)) or {*map(_DTYPE, targets), *map(_DTYPE, others)} != {first.dtype}:
-        return False  # torch does allow gradients of another type
-    return all(map(_IS_CPU, targets)) if first.is_cpu else {*map(_DEVICE, targets + others)} == {first.device}
+    kind = _kind(targets)
+    return kind is not None and (kind[0], kind[1].type) in _FUSED and _kind(others) == kind
+
+
+def _kind(tensors: list[Tensor]) -> Kind | None:
+    """The type and the device that all of the tensors have; None if they differ, or if one is not contiguous."""
+    if isinstance(tensors, Uniform):
+        return tensors.kind
+    if not all(map(Tensor.is_contiguous, tensors)):
+        return None
+    kinds = {*zip(map(_DTYPE, tensors), map(_DEVICE, tensors), strict=True)}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def subtract_from_(targets: list[Tensor], others: list[Tensor]) -> None:

@@ -26,7 +26,7 @@ def lead(when: Variation, norms: Callable[[int], tuple[float, float]], num_steps
         was_sampled = when.wants_sample(step)
         if was_sampled:
             psf_norm, grad_norm = torch.tensor(norms(step), dtype=torch.float64)
-            when.observe(Sample(psf_norm, grad_norm, torch.tensor(True)))
+            when.observe(Sample(psf_norm, grad_norm))
         when.advance(step, was_sampled, was_skipped=False)
 
 

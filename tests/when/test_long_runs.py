@@ -14,7 +14,7 @@ from vsam import ReleasedVariation, Sample, Variation
 N, NUM_STEPS = 50, 100_000
 LAWS = [Variation, ReleasedVariation]
 SAMPLES = [
-    Sample(torch.tensor(1.0 + i % 7, dtype=torch.float64), torch.tensor(2.0 + i % 3), torch.tensor(i % 11 > 0))
+    Sample(torch.tensor(1.0 + i % 7 if i % 11 else torch.inf, dtype=torch.float64), torch.tensor(2.0 + i % 3))
     for i in range(77)
 ]
 

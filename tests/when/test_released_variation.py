@@ -22,7 +22,7 @@ def run(when: Variation, steps: Iterable[int], seed: int = 0, trend: float = 1.0
         if told[-1][0]:
             draws = random.Random(1000 * seed + step)
             norm = torch.tensor(draws.lognormvariate(0, 0.4) * trend**step, dtype=torch.float64)
-            when.observe(Sample(norm, torch.ones_like(norm), torch.tensor(True)))
+            when.observe(Sample(norm, torch.ones_like(norm)))
         when.advance(step, told[-1][0], was_skipped=False)
     return told
 

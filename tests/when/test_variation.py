@@ -16,9 +16,9 @@ from vsam import Sample, Variation
 N, M = 10, 5
 
 
-def sample(psf_norm: float, grad_norm: float = 1.0, is_finite: bool = True) -> Sample:
+def sample(psf_norm: float, grad_norm: float = 1.0) -> Sample:
     values = torch.tensor([psf_norm, grad_norm], dtype=torch.float64)
-    return Sample(values[0], values[1], torch.tensor(is_finite))
+    return Sample(values[0], values[1])
 
 
 def run(when: Variation, steps: Iterable[int], norms: Callable[[int], tuple[float, float]]) -> list[bool]:
@@ -216,7 +216,7 @@ def test_a_sample_that_is_not_finite_does_not_enter_the_law() -> None:
     for i in range(2 * N - 1):
         clean.observe(sample(*noise(2)(i)))
         dirty.observe(sample(*noise(2)(i)))
-    dirty.observe(sample(math.nan, math.inf, is_finite=False))
+    dirty.observe(sample(math.nan, math.inf))
     for when in (clean, dirty):
         when.advance(3 * N, was_sampled=False, was_skipped=False)
     assert dirty.details() == clean.details()
@@ -251,7 +251,7 @@ def test_saving_does_not_change_the_run(bad_share: float) -> None:
     def lead(saves: bool) -> dict[str, float | None]:
         when = Variation(alpha=0.5, window=N, start=95)
         for step in range(1, 96):
-            when.observe(sample(math.nan if is_bad[step] else noise(2)(step)[0], is_finite=not is_bad[step]))
+            when.observe(sample(math.nan if is_bad[step] else noise(2)(step)[0]))
             when.advance(step, was_sampled=True, was_skipped=False)
             if saves and step % 7 == 0:
                 when.load_state_dict(when.state_dict())

@@ -209,12 +209,11 @@ class Variation(DecidesBefore):
             return
         psf_norms = torch.stack([sample.psf_norm for sample in self._waiting])
         grad_norms = torch.stack([sample.grad_norm for sample in self._waiting])
-        are_finite = torch.stack([sample.is_finite for sample in self._waiting])
         self._waiting.clear()
-        for psf_norm, grad_norm, is_finite in torch.stack((psf_norms, grad_norms, are_finite)).T.tolist():
+        for psf_norm, grad_norm in torch.stack((psf_norms, grad_norms)).T.tolist():
             ratio = psf_norm / grad_norm if grad_norm > 0 else 0.0
             # Finite gradients can have norms, ratios and variances beyond the range of floats.
-            if is_finite and math.isfinite(grad_norm + ratio + self.window * psf_norm * psf_norm):
+            if math.isfinite(grad_norm + ratio + self.window * psf_norm * psf_norm):
                 self._psf_norms.append(psf_norm)
                 self._ratios.append(ratio)
                 if len(self._psf_norms) == self.window:
