@@ -19,7 +19,8 @@ from vsam.lab.recipes.recipe import Recipe, canonical_settings
 from vsam.lab.runs.checkpoint import load_checkpoint, save_checkpoint
 from vsam.lab.runs.environment import describe_environment
 from vsam.lab.runs.facts import Facts
-from vsam.lab.runs.folder import RunFolder, read_lines
+from vsam.lab.runs.folder import RunFolder
+from vsam.lab.runs.lines import read_json_lines
 from vsam.lab.runs.network import build_model, count_parameters, evaluate
 from vsam.lab.runs.objective import Objective
 
@@ -319,7 +320,7 @@ class Run:
             ) from error
         self.folder.rewind(self.step)
         if self.step == self.total_steps:  # killed between the last checkpoint and the summary
-            lines = read_lines(self.folder.path / "metrics.jsonl")
+            lines, _ = read_json_lines(self.folder.path / "metrics.jsonl")
             if not lines or lines[-1]["step"] != self.step:
                 raise RunError(f"{self.folder.path / 'metrics.jsonl'} is incomplete. Delete the folder to train anew.")
             self.folder.finish(self._summarise(lines[-1]))
