@@ -1,7 +1,5 @@
 """Fashion-MNIST: the small one that ships with the package, and the full one from its idx files."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os
@@ -13,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vsam.lab.data.dataset import Dataset, channel_statistics
+from vsam.lab.data.dataset import Dataset
 from vsam.lab.data.sources import KnownFile, check_content, check_directory, lies_there
 from vsam.lab.errors import DataError
 
@@ -123,8 +121,7 @@ def _dataset(
     test_labels: torch.Tensor,
 ) -> Dataset:
     train_images, test_images = train_images.unsqueeze(1), test_images.unsqueeze(1)
-    mean, std = channel_statistics(train_images)
-    return Dataset(name, train_images, train_labels.long(), test_images, test_labels.long(), CLASS_NAMES, mean, std)
+    return Dataset(name, train_images, train_labels.long(), test_images, test_labels.long(), CLASS_NAMES)
 
 
 def _read_idx(folder: Path, file: KnownFile) -> torch.Tensor:

@@ -1,7 +1,5 @@
 """Where the files of a data set come from, where they lie, and whether they are whole."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from dataclasses import dataclass
