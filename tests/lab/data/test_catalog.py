@@ -26,8 +26,8 @@ def test_names_are_those_of_the_recipes():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("cifar-10", "no data set 'cifar-10'. Did you mean cifar10?"),
-        ("imagenet", r"Known: fashion-mini, .* \(as folder:PATH\)"),
+        ("cifar-10", "no data set 'cifar-10'. Did you mean 'cifar10'?"),
+        ("imagenet", r"Known: fashion-mini, .* folder:PATH"),
         ("cifar10:somewhere", "no data set 'cifar10:somewhere'"),
         ("folder", "folder needs a path: write folder:PATH"),
         ("folder:", "folder needs a path"),
