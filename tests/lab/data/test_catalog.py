@@ -129,7 +129,7 @@ def test_a_data_directory_that_is_a_file_is_damage_too(tmp_path):
 def test_fashion_is_found_when_all_four_files_are_there(tmp_path, kind):
     folder = tmp_path / "fashion-mnist"
     folder.mkdir()
-    for file in fashion_module.FASHION.files:
+    for file in fashion_module.FASHION:
         row = by_name(tmp_path)["fashion-mnist"]
         assert row.found is None
         assert f"{file.name}.gz is missing" in row.damage
@@ -147,7 +147,7 @@ def test_fashion_is_found_when_all_four_files_are_there(tmp_path, kind):
 def test_a_packed_file_of_another_size_is_damage(tmp_path, content):
     folder = tmp_path / "fashion-mnist"
     folder.mkdir()
-    for file in fashion_module.FASHION.files:
+    for file in fashion_module.FASHION:
         fill(folder / file.name, file.size)
     (folder / "t10k-labels-idx1-ubyte.gz").write_bytes(content)
     row = by_name(tmp_path)["fashion-mnist"]

@@ -17,8 +17,6 @@ __all__ = [
     "lies_there",
 ]
 
-_CHUNK = 1 << 20
-
 
 @dataclass(frozen=True)
 class KnownFile:
@@ -98,10 +96,8 @@ def check_directory(root: Path) -> None:
 def checksum_of(path: Path, like: str) -> str:
     """The checksum of a file, by the algorithm of `like`: `md5:…` for `md5:…`."""
     algorithm = like.partition(":")[0]
-    digest = hashlib.new(algorithm, usedforsecurity=False)
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
+        digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
     return f"{algorithm}:{digest.hexdigest()}"
 
 
