@@ -175,7 +175,7 @@ def test_settings_of_an_own_method_arrive_and_unknown_ones_are_named(example):
     model = build("perceptron", 2)
     optimizer = build_optimizer(model, recipe("method=decayed-3", "own.gamma=0.25"), 10)
     assert optimizer.between.gamma == 0.25
-    with pytest.raises(UserError, match=r"no setting own.gama. Did you mean own.gamma\?"):
+    with pytest.raises(UserError, match=r"no setting own.gama. Did you mean 'own.gamma'\?"):
         build_optimizer(model, recipe("method=decayed-3", "own.gama=0.25"), 10)
     with pytest.raises(UserError, match="sam has no settings of your own"):
         build_optimizer(model, recipe("method=sam", "own.gamma=0.25"), 10)

@@ -1,6 +1,9 @@
 """The ways in which the lab fails: by what the user gave, by two at once, by damaged files, and while running."""
 
-__all__ = ["DamagedError", "DataError", "InUseError", "RunError", "UserError"]
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["DamagedError", "DataError", "InUseError", "RunError", "UserError", "nearest"]
 
 
 class UserError(ValueError):
@@ -21,3 +24,10 @@ class DamagedError(UserError):
 
 class RunError(RuntimeError):
     """Something failed while running; the message says what, and how to go on. Exit code 1."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint to what may have been meant, and all that there is; it begins with a space."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return (f" Did you mean {near[0]!r}?" if near else "") + f" Known: {', '.join(known) or 'none'}."

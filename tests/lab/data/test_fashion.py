@@ -10,7 +10,7 @@ import torch
 
 from vsam.lab.data import DataError, load
 from vsam.lab.data import fashion as module
-from vsam.lab.data.fashion import FASHION, Fashion, check_fashion, find_fashion, load_fashion
+from vsam.lab.data.fashion import FASHION, check_fashion, find_fashion, load_fashion
 from vsam.lab.data.sources import KnownFile
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -29,14 +29,14 @@ def tiny(tmp_path, monkeypatch):
     folder = tmp_path / "fashion-mnist"
     folder.mkdir()
     known, arrays = [], []
-    for file, count in zip(FASHION.files, (6, 6, 4, 4), strict=True):
+    for file, count in zip(FASHION, (6, 6, 4, 4), strict=True):
         shape = (count, 28, 28) if "images" in file.name else (count,)
         array = generator.integers(0, 10, shape, dtype=np.uint8)
         content = idx(array)
         (folder / f"{file.name}.gz").write_bytes(gzip.compress(content))
         known.append(KnownFile(file.name, len(content), f"md5:{hashlib.md5(content).hexdigest()}"))
         arrays.append(array)
-    return Fashion(*known), arrays, folder
+    return tuple(known), arrays, folder
 
 
 def test_the_small_one_is_balanced_grey_and_ready():
@@ -125,7 +125,7 @@ def test_a_file_that_is_not_idx_is_named(tiny, tmp_path):
     (folder / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(content))
     other = KnownFile("train-images-idx3-ubyte", len(content), f"md5:{hashlib.md5(content).hexdigest()}")
     with pytest.raises(DataError, match="is not an idx file of bytes"):
-        load_fashion(tmp_path, Fashion(other, *description.files[1:]))
+        load_fashion(tmp_path, (other, *description[1:]))
 
 
 def unpack(folder):

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from lab.helpers import lines as lines_of
 from lab.report.made import accuracy_at, make_run, write_lines
 from vsam.lab.report.read import read_drawn
-from vsam.lab.runs.folder import read_lines
 
 
 def change_summary(run, **values):
@@ -15,7 +15,7 @@ def change_summary(run, **values):
 
 
 def change_line(run, name, number, **values):
-    lines = read_lines(run / name)
+    lines = lines_of(run / name)
     lines[number] |= values
     write_lines(run / name, lines)
 
@@ -47,8 +47,8 @@ def test_a_run_without_samples_has_no_step_curves(tmp_path):
 
 def test_an_unfinished_run_says_how_far_it_is(tmp_path):
     path = make_run(tmp_path / "run", "vsam", epochs=4, steps_per_epoch=5, finished=False)
-    write_lines(path / "metrics.jsonl", read_lines(path / "metrics.jsonl")[:2])
-    write_lines(path / "steps.jsonl", read_lines(path / "steps.jsonl")[:4])
+    write_lines(path / "metrics.jsonl", lines_of(path / "metrics.jsonl")[:2])
+    write_lines(path / "steps.jsonl", lines_of(path / "steps.jsonl")[:4])
     run = read_drawn(path)
     assert (run.state, run.steps) == ("unfinished", 20)
     assert "2 of 4 epochs" in run.problems[0]
@@ -111,7 +111,7 @@ FLAWED = {
         (run / "metrics.jsonl").read_text()[:-9]
     ),
     "metrics.jsonl has 2 of 3 epochs": lambda run: write_lines(
-        run / "metrics.jsonl", read_lines(run / "metrics.jsonl")[:2]
+        run / "metrics.jsonl", lines_of(run / "metrics.jsonl")[:2]
     ),
     "metrics.jsonl is missing": lambda run: (run / "metrics.jsonl").unlink(),
     "metrics.jsonl is cut at line 1": lambda run: (run / "metrics.jsonl").write_text("5\n"),
@@ -127,7 +127,7 @@ FLAWED = {
     ),
     "1 of 3 values of train_loss are not finite": lambda run: change_line(run, "metrics.jsonl", 1, train_loss="x"),
     "steps.jsonl is missing": lambda run: (run / "steps.jsonl").unlink(),
-    "steps.jsonl has 5 of 12": lambda run: write_lines(run / "steps.jsonl", read_lines(run / "steps.jsonl")[:5]),
+    "steps.jsonl has 5 of 12": lambda run: write_lines(run / "steps.jsonl", lines_of(run / "steps.jsonl")[:5]),
     "values of psf_norm are not finite": lambda run: change_line(run, "steps.jsonl", 1, psf_norm=float("inf")),
     "does not fit this version of vsam (future)": lambda run: (run / "config.toml").write_text(
         "future = 1\n" + (run / "config.toml").read_text()

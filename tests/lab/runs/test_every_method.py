@@ -41,12 +41,12 @@ def test_a_quantized_run_starts_from_a_full_precision_one(finished, tmp_path, me
     while not run.is_finished:
         run.train_epoch()
     run.close()
-    for name, (integers, _) in integer_weights(run.model).items():
+    for name, (integers, _) in integer_weights(run.training.model).items():
         bits = 8 if name in ("stem.0", "classifier") else 4
         assert int(integers.min()) >= -(2 ** (bits - 1)), name
         assert int(integers.max()) <= 2 ** (bits - 1) - 1, name
         assert len(integers.unique()) > 2, name
-    steps = [group for group in run.optimizer.param_groups if group["weight_decay"] == 0]
+    steps = [group for group in run.training.optimizer.param_groups if group["weight_decay"] == 0]
     assert len(steps) == 1
     assert {p.numel() for p in steps[0]["params"]} == {1}
     command = vsam("quantized", "run", folder=tmp_path)

@@ -1,7 +1,5 @@
 """Find a data set's folder, or unpack it from its archive, or download that: never half, never elsewhere."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tarfile

@@ -5,11 +5,9 @@ black, as with torchvision's RandomCrop before Normalize), then normalise, then 
 is the mean).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 
@@ -28,9 +26,9 @@ class Draws(NamedTuple):
     columns: torch.Tensor
     cuts: torch.Tensor
 
-    def batch(self, start: int, stop: int, device: torch.device) -> Draws:
+    def batch(self, start: int, stop: int, device: torch.device) -> Self:
         """The draws of images `start` to `stop`, on `device`."""
-        return Draws(*(values[start:stop].to(device) for values in self))
+        return type(self)(*(values[start:stop].to(device) for values in self))
 
 
 @dataclass(frozen=True)

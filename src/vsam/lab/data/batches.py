@@ -1,10 +1,8 @@
 """Batches that need only numbers to be reproduced: seed, epoch and where to start."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 
@@ -79,7 +77,7 @@ class Batches:
         seed: int = 0,
         augment: Augment | None = Augment(),  # noqa: B008 - frozen
         channels_last: bool = False,
-    ) -> Batches:
+    ) -> Self:
         """Shuffled, augmented batches of the training split."""
         return cls(
             dataset.train_images,
@@ -94,7 +92,7 @@ class Batches:
         )
 
     @classmethod
-    def test(cls, dataset: Dataset, *, batch_size: int = 512, channels_last: bool = False) -> Batches:
+    def test(cls, dataset: Dataset, *, batch_size: int = 512, channels_last: bool = False) -> Self:
         """Batches of the test split, in order and only normalised."""
         return cls(
             dataset.test_images,

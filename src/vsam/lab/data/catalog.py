@@ -1,8 +1,5 @@
 """The data sets by name: load one, list them, say where they are or how to get them."""
 
-from __future__ import annotations
-
-import difflib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +13,7 @@ from vsam.lab.data.fashion import HOW_TO_GET, check_fashion, find_fashion, load_
 from vsam.lab.data.image_folder import load_folder
 from vsam.lab.data.own import load_own
 from vsam.lab.data.sources import data_directory
-from vsam.lab.errors import DataError
+from vsam.lab.errors import DataError, nearest
 
 __all__ = ["DEFAULT", "LISTED", "Description", "describe", "load", "names"]
 
@@ -81,7 +78,7 @@ def load(
     if brought := own.find_own("data", name):
         return load_own(brought, data_dir, size=size, grey=grey)
     if separator or kind not in LISTED:
-        raise DataError(_unknown(name))
+        raise DataError(f"There is no data set {name!r}.{nearest(name, names())} Your own images are folder:PATH.")
     if size is not None or grey is not None:
         raise DataError(f"size and grey are for folder:PATH only: the images of {name} have a fixed shape.")
     root = data_directory(data_dir)
@@ -148,9 +145,3 @@ def _find_whole_fashion(root: Path) -> Path | None:
 
 def _unusable(root: Path, error: OSError) -> str:
     return f"{error.filename or root} cannot be used: {error.strerror or error}. Choose another --data-dir."
-
-
-def _unknown(name: str) -> str:
-    close = difflib.get_close_matches(name, names(), n=1)
-    hint = f" Did you mean {close[0]}?" if close else ""
-    return f"There is no data set {name!r}.{hint} Known: {', '.join(names())} (as folder:PATH)."

@@ -1,7 +1,5 @@
 """CIFAR-10 and CIFAR-100 from the official binary files."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import numpy.typing as npt
 import torch
 
 from vsam.lab.data.archive import obtain
-from vsam.lab.data.dataset import Dataset, channel_statistics
+from vsam.lab.data.dataset import Dataset
 from vsam.lab.data.sources import ArchiveSource, KnownFile
 
 __all__ = ["CIFAR10", "CIFAR100", "Cifar", "load_cifar"]
@@ -39,8 +37,7 @@ def load_cifar(cifar: Cifar, root: Path, *, allow_download: bool = True) -> Data
     folder = obtain(cifar.source, root, allow_download=allow_download)
     train_images, train_labels = _read_split(cifar, folder, cifar.train)
     test_images, test_labels = _read_split(cifar, folder, cifar.test)
-    mean, std = channel_statistics(train_images)
-    return Dataset(cifar.name, train_images, train_labels, test_images, test_labels, cifar.class_names, mean, std)
+    return Dataset(cifar.name, train_images, train_labels, test_images, test_labels, cifar.class_names)
 
 
 def _read_split(cifar: Cifar, folder: Path, names: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor]:

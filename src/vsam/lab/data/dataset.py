@@ -1,9 +1,8 @@
 """A data set that sits in memory: images as bytes, labels, class names and channel statistics."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 
@@ -21,7 +20,7 @@ class Dataset:
         train_images, test_images: `uint8`, shape (N, C, H, W), values 0 to 255.
         train_labels, test_labels: `int64`, shape (N,), each from 0 to `num_classes` − 1.
         class_names: one name a class, in the order of the labels.
-        mean, std: one number a channel, of the training pixels scaled to [0, 1].
+        mean, std: one number a channel, of the training pixels scaled to [0, 1]; computed where they are left out.
         split: what the test images are: `test`, or `validation` where they are held-out training images.
         num_available: training images of the whole data set, where these are a part of them.
 
@@ -39,8 +38,8 @@ class Dataset:
     test_images: torch.Tensor
     test_labels: torch.Tensor
     class_names: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
     split: str = "test"
     num_available: int | None = None
 
@@ -50,6 +49,11 @@ class Dataset:
         if self.train_images.shape[1:] != self.test_images.shape[1:]:
             shapes = f"{tuple(self.train_images.shape[1:])} and {tuple(self.test_images.shape[1:])}"
             raise DataError(f"{self.name}: train and test images must have one shape, got {shapes}.")
+        if not self.mean and not self.std:
+            mean, std = channel_statistics(self.train_images)
+            object.__setattr__(self, "mean", mean)
+            object.__setattr__(self, "std", std)
+        _check_statistics(self.name, self.image_shape[0], self.mean, self.std)
 
     @property
     def num_classes(self) -> int:
@@ -62,7 +66,7 @@ class Dataset:
         channels, height, width = self.train_images.shape[1:]
         return channels, height, width
 
-    def subset(self, *, train: int | None = None, test: int | None = None, seed: int = 0) -> Dataset:
+    def subset(self, *, train: int | None = None, test: int | None = None, seed: int = 0) -> Self:
         """Take `train` and `test` images, as many of each class (or one more); `None` takes all.
 
         Images keep their order. With one seed a smaller subset lies inside a larger one, and the choice of
@@ -84,7 +88,7 @@ class Dataset:
             chosen = replace(chosen, test_images=self.test_images[keep], test_labels=self.test_labels[keep])
         return chosen
 
-    def noisy(self, rate: float, seed: int = 0) -> Dataset:
+    def noisy(self, rate: float, seed: int = 0) -> Self:
         """Replace exactly `round(rate · N)` training labels by another class, drawn uniformly.
 
         Args:
@@ -110,7 +114,7 @@ class Dataset:
         labels[changed] = (labels[changed] + shift) % self.num_classes
         return replace(self, train_labels=labels)
 
-    def to(self, device: torch.device | str) -> Dataset:
+    def to(self, device: torch.device | str) -> Self:
         """Move images and labels to `device`."""
         return replace(
             self,
@@ -153,7 +157,6 @@ def _check_split(dataset: Dataset, split: str, images: torch.Tensor, labels: tor
         raise DataError(f"{where} labels must be {expected}, got {labels.dtype} {tuple(labels.shape)}.")
     if not len(labels):
         raise DataError(f"{where} split must not be empty.")
-    _check_statistics(where, images.shape[1], dataset.mean, dataset.std)
     if labels.is_meta:
         return
     low, high = int(labels.min()), int(labels.max())
@@ -164,7 +167,7 @@ def _check_split(dataset: Dataset, split: str, images: torch.Tensor, labels: tor
 
 def _check_statistics(where: str, channels: int, mean: Sequence[float], std: Sequence[float]) -> None:
     if len(mean) != channels or len(std) != channels:
-        raise DataError(f"{where} images have {channels} channels, but mean has {len(mean)} and std {len(std)}.")
+        raise DataError(f"{where}: images have {channels} channels, but mean has {len(mean)} and std {len(std)}.")
     if min(std) <= 0:
         raise DataError(f"std must be positive, got {tuple(std)}.")
 

@@ -1,7 +1,5 @@
 """Download a file so that it is either there and whole, or not there: resumable, checked, atomic."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import sys

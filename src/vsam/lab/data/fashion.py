@@ -1,19 +1,17 @@
 """Fashion-MNIST: the small one that ships with the package, and the full one from its idx files."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os
 import zlib
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from vsam.lab.data.dataset import Dataset, channel_statistics
+from vsam.lab.data.dataset import Dataset
 from vsam.lab.data.sources import KnownFile, check_content, check_directory, lies_there
 from vsam.lab.errors import DataError
 
@@ -21,7 +19,6 @@ __all__ = [
     "CLASS_NAMES",
     "FASHION",
     "HOW_TO_GET",
-    "Fashion",
     "check_fashion",
     "find_fashion",
     "load_fashion",
@@ -45,27 +42,13 @@ _IDX_BYTES = 0x08
 _SMALLEST_GZIP = 18
 
 
-@dataclass(frozen=True)
-class Fashion:
-    """The four idx files, with size and checksum of the *unpacked* content (how it was gzipped varies)."""
-
-    train_images: KnownFile
-    train_labels: KnownFile
-    test_images: KnownFile
-    test_labels: KnownFile
-
-    @property
-    def files(self) -> tuple[KnownFile, ...]:
-        """All four files."""
-        return self.train_images, self.train_labels, self.test_images, self.test_labels
-
-
-FASHION = Fashion(
+FASHION = (
     KnownFile("train-images-idx3-ubyte", 47_040_016, "md5:f4a8712d7a061bf5bd6d2ca38dc4d50a"),
     KnownFile("train-labels-idx1-ubyte", 60_008, "md5:9018921c3c673c538a1fc5bad174d6f9"),
     KnownFile("t10k-images-idx3-ubyte", 7_840_016, "md5:8181f5470baa50b63fa0f6fddb340f0a"),
     KnownFile("t10k-labels-idx1-ubyte", 10_008, "md5:15d484375f8d13e6eb1aabb0c3f46965"),
 )
+"""Training images and labels, then those for testing; sizes and checksums are of the *unpacked* content."""
 _DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 HOW_TO_GET = (
     "Install Debian's package dataset-fashion-mnist, or put the four .gz files of "
@@ -78,14 +61,8 @@ def load_fashion_mini() -> Dataset:
     """The 4,000 training and 1,000 test images in the package (MIT, Zalando SE; see fashion_mini.NOTICE)."""
     content = resources.files("vsam.lab.data").joinpath("fashion_mini.npz").read_bytes()
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        tensors = {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-    return _dataset(
-        "fashion-mini",
-        tensors["train_images"],
-        tensors["train_labels"],
-        tensors["test_images"],
-        tensors["test_labels"],
-    )
+        names = ("train_images", "train_labels", "test_images", "test_labels")
+        return _dataset("fashion-mini", *(torch.from_numpy(arrays[name]) for name in names))
 
 
 def find_fashion(root: Path) -> Path | None:
@@ -93,38 +70,31 @@ def find_fashion(root: Path) -> Path | None:
     check_directory(root)
     if lies_there(root / _FOLDER):
         return root / _FOLDER
-    if root.is_dir() and (root.absolute().name == _FOLDER or all(_candidates(root, file) for file in FASHION.files)):
+    if root.is_dir() and (root.absolute().name == _FOLDER or all(_candidates(root, file) for file in FASHION)):
         return root
     return _DEBIAN_FOLDER if _DEBIAN_FOLDER.is_dir() else None
 
 
-def check_fashion(folder: Path, fashion: Fashion = FASHION) -> None:
+def check_fashion(folder: Path, fashion: Sequence[KnownFile] = FASHION) -> None:
     """Raise `DataError` naming the first file that is missing or has the wrong size; contents are not compared."""
-    for file in fashion.files:
+    for file in fashion:
         path = _find_file(folder, file)
         if _unpacked_size(path) != file.size:
             _read(path, file)  # gzip of an unusual kind may understate the size: reading tells
 
 
-def load_fashion(root: Path, fashion: Fashion = FASHION) -> Dataset:
+def load_fashion(root: Path, fashion: Sequence[KnownFile] = FASHION) -> Dataset:
     """Read the full Fashion-MNIST (60,000 and 10,000 images), checked against the known checksums."""
     folder = find_fashion(root)
     if folder is None:
         raise DataError(f"Fashion-MNIST is not in {root / _FOLDER}. {HOW_TO_GET}")
-    train_images, train_labels, test_images, test_labels = (_read_idx(folder, file) for file in fashion.files)
-    return _dataset("fashion-mnist", train_images, train_labels, test_images, test_labels)
+    return _dataset("fashion-mnist", *(_read_idx(folder, file) for file in fashion))
 
 
-def _dataset(
-    name: str,
-    train_images: torch.Tensor,
-    train_labels: torch.Tensor,
-    test_images: torch.Tensor,
-    test_labels: torch.Tensor,
-) -> Dataset:
-    train_images, test_images = train_images.unsqueeze(1), test_images.unsqueeze(1)
-    mean, std = channel_statistics(train_images)
-    return Dataset(name, train_images, train_labels.long(), test_images, test_labels.long(), CLASS_NAMES, mean, std)
+def _dataset(name: str, *tensors: torch.Tensor) -> Dataset:
+    train_images, train_labels, test_images, test_labels = tensors
+    images = train_images.unsqueeze(1), test_images.unsqueeze(1)
+    return Dataset(name, images[0], train_labels.long(), images[1], test_labels.long(), CLASS_NAMES)
 
 
 def _read_idx(folder: Path, file: KnownFile) -> torch.Tensor:

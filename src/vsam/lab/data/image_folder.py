@@ -1,7 +1,5 @@
 """A user's own images: `DIR/train/CLASS/*.png` and `DIR/test/CLASS/*.png`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +7,7 @@ import numpy.typing as npt
 import torch
 from PIL import Image, ImageOps
 
-from vsam.lab.data.dataset import Dataset, channel_statistics
+from vsam.lab.data.dataset import Dataset
 from vsam.lab.errors import DataError
 
 __all__ = ["load_folder"]
@@ -36,9 +34,8 @@ def load_folder(path: Path, *, size: int = 32, grey: bool = False) -> Dataset:
     _check_same_classes(path, class_names, _class_names(path / "test"))
     train_images, train_labels = _read_split(path / "train", class_names, size, grey)
     test_images, test_labels = _read_split(path / "test", class_names, size, grey)
-    mean, std = channel_statistics(train_images)
     name = path.resolve().name
-    return Dataset(name, train_images, train_labels, test_images, test_labels, class_names, mean, std)
+    return Dataset(name, train_images, train_labels, test_images, test_labels, class_names)
 
 
 def _class_names(split: Path) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from vsam.lab.data.dataset import Dataset, channel_statistics
+from vsam.lab.data.dataset import Dataset
 from vsam.lab.errors import DataError
 from vsam.lab.own import Own, call
 
@@ -36,5 +36,4 @@ def load_own(own: Own, data_dir: str | os.PathLike[str] | None, **options: Any) 
         raise DataError(f"Data {own.name!r} of {own.origin}: images must be uint8 (N, C, H, W), got {wrong}.")
     num_classes = int(max(train_labels.max(), test_labels.max())) + 1
     names = tuple(str(number) for number in range(num_classes))
-    mean, std = channel_statistics(train_images)
-    return Dataset(own.name, train_images, train_labels.long(), test_images, test_labels.long(), names, mean, std)
+    return Dataset(own.name, train_images, train_labels.long(), test_images, test_labels.long(), names)

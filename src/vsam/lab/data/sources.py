@@ -1,7 +1,5 @@
 """Where the files of a data set come from, where they lie, and whether they are whole."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from dataclasses import dataclass
@@ -18,8 +16,6 @@ __all__ = [
     "data_directory",
     "lies_there",
 ]
-
-_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -100,10 +96,8 @@ def check_directory(root: Path) -> None:
 def checksum_of(path: Path, like: str) -> str:
     """The checksum of a file, by the algorithm of `like`: `md5:…` for `md5:…`."""
     algorithm = like.partition(":")[0]
-    digest = hashlib.new(algorithm, usedforsecurity=False)
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
+        digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
     return f"{algorithm}:{digest.hexdigest()}"
 
 

@@ -1,6 +1,5 @@
 """Methods by name, ours and users' own."""
 
-import difflib
 import re
 from typing import Any
 
@@ -9,14 +8,16 @@ from torch import nn
 from torch.optim import Optimizer
 
 import vsam
-from vsam.lab.errors import UserError
+from vsam.lab.data import Dataset
+from vsam.lab.errors import UserError, nearest
+from vsam.lab.methods.objective import Objective
 from vsam.lab.methods.own import own_method
 from vsam.lab.methods.row import Method
 from vsam.lab.methods.table import METHODS
 from vsam.lab.own import list_own
 from vsam.lab.recipes.recipe import Recipe
 
-__all__ = ["all_methods", "build_optimizer", "find_method", "is_ours"]
+__all__ = ["all_methods", "build_objective", "build_optimizer", "find_method", "is_ours"]
 
 
 def all_methods() -> list[Method]:
@@ -35,11 +36,7 @@ def find_method(name: str) -> Method:
     found = by_name.get(name) or by_name.get(_family(name) or "")
     if found is not None:
         return found
-    near = difflib.get_close_matches(name, by_name, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise UserError(
-        f"There is no method {name!r}.{hint} Known: {', '.join(by_name)}. Bring your own with --use FILE.py."
-    )
+    raise UserError(f"There is no method {name!r}.{nearest(name, by_name)} Bring your own with --use FILE.py.")
 
 
 def build_optimizer(model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
@@ -53,13 +50,21 @@ def build_optimizer(model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
     else:
         base = torch.optim.AdamW(groups, lr=recipe.lr)
     method = find_method(recipe.method)
-    if recipe.own and not any(key.startswith("own.") for key in method.settings):
+    if recipe.own and not method.defaults:
         raise UserError(f"{recipe.method} has no settings of your own: leave out own.{next(iter(recipe.own))}.")
     try:
         return method.build(base, model, recipe, steps)
     except UserError:
         raise
     except ValueError as error:
+        raise UserError(f"{recipe.method}: {error}") from error
+
+
+def build_objective(model: nn.Module, recipe: Recipe, dataset: Dataset) -> Objective:
+    """What a run of the recipe minimises."""
+    try:
+        return find_method(recipe.method).objective(recipe, model, dataset)
+    except (ValueError, RuntimeError) as error:  # the latter from SAF, whose memory would not fit
         raise UserError(f"{recipe.method}: {error}") from error
 
 

@@ -1,15 +1,15 @@
 """Methods that users bring: their functions as rows like ours."""
 
-import difflib
 import inspect
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
 import vsam
-from vsam.lab.errors import UserError
-from vsam.lab.methods.row import Build, Method
+from vsam.lab.errors import UserError, nearest
+from vsam.lab.methods.row import Method
 from vsam.lab.own import Own, call
 from vsam.lab.recipes.recipe import Recipe
 
@@ -28,35 +28,33 @@ def own_method(own: Own) -> Method:
             f"Method {own.name!r} of {own.origin}: its argument {missing[0]!r} needs a default. Only these need none: "
             f"{', '.join(_GIVEN)}."
         )
-    keys = (*(["rho"] if "rho" in parameters else []), *(f"own.{name}" for name in settings))
-    return Method(
+    return OwnMethod(
         own.name,
         own.name,
         own.summary,
         cost="not known",
-        settings=keys,
         reference=f"your own, {own.origin}",
-        build=_builder(own, settings),
+        top=("rho",) if "rho" in parameters else (),
         defaults={f"own.{name}": value for name, value in settings.items()},
+        own=own,
     )
 
 
-def _builder(own: Own, defaults: dict[str, Any]) -> Build:
-    def build(base: Optimizer, model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
-        _check_settings(own, recipe, defaults)
+@dataclass(frozen=True, kw_only=True)
+class OwnMethod(Method):
+    """A row whose optimizer the user's function makes."""
+
+    own: Own
+
+    def build(self, base: Optimizer, model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
+        """What the function returns, or the parts that it returns around the base."""
+        for name in recipe.own:
+            if f"own.{name}" not in self.defaults:
+                hint = nearest(f"own.{name}", list(self.defaults))
+                raise UserError(f"Method {self.name!r} has no setting own.{name}.{hint}")
         values = (base, model, recipe, recipe.rho, recipe.seed, steps)
-        made = call(own, dict(zip(_GIVEN, values, strict=True)), **recipe.own)
-        return _optimizer(own, made, base, model, recipe)
-
-    return build
-
-
-def _check_settings(own: Own, recipe: Recipe, defaults: dict[str, Any]) -> None:
-    for name in recipe.own:
-        if name not in defaults:
-            near = difflib.get_close_matches(name, defaults, n=1, cutoff=0.5)
-            hint = f"Did you mean own.{near[0]}?" if near else f"It has: {', '.join(defaults) or 'none'}."
-            raise UserError(f"Method {own.name!r} has no setting own.{name}. {hint}")
+        made = call(self.own, dict(zip(_GIVEN, values, strict=True)), **recipe.own)
+        return _optimizer(self.own, made, base, model, recipe)
 
 
 def _optimizer(own: Own, made: object, base: Optimizer, model: nn.Module, recipe: Recipe) -> Optimizer:

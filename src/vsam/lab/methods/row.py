@@ -7,16 +7,10 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
+from vsam.lab.methods.objective import Objective
 from vsam.lab.recipes.recipe import Recipe
 
-__all__ = ["Build", "Method", "base_alone", "built_by"]
-
-Build = Callable[[Optimizer, nn.Module, Recipe, int], Optimizer]
-
-
-def base_alone(base: Optimizer, model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
-    """The base optimizer, for methods that are none or are losses."""
-    return base
+__all__ = ["Method"]
 
 
 @dataclass(frozen=True)
@@ -29,10 +23,14 @@ class Method:
         summary: what it does, in one line.
         formula: what it computes.
         cost: in passes a step and memory.
-        settings: the recipe's keys that it reads.
         avoid: when not to use it.
         reference: where it was published.
-        build: wraps the base optimizer, given the network, the recipe and the number of steps of the run.
+        kind: the library's class that wraps the base optimizer; None for methods that are none, or are losses.
+        section: the table of the recipe whose keys are arguments of `kind`, or of the loss.
+        top: the recipe's other keys that it reads; `rho` is an argument of `kind` too.
+        takes: further arguments of `kind`, among `every` (the number in the method's name), `seed` and `total_steps`.
+        fixed: arguments of `kind` that the method decides, whatever the recipe says.
+        objective: what a run of it minimises.
         search: the ranges that `vsam tune` searches, if there are any.
         color: in figures, as #rrggbb; others than ours get one that is free.
         is_quantized: whether the study of quantized networks trains it.
@@ -44,27 +42,36 @@ class Method:
     summary: str
     formula: str = ""
     cost: str = ""
-    settings: tuple[str, ...] = ()
     avoid: str = ""
     reference: str = ""
-    build: Build = base_alone
+    kind: Callable[..., Optimizer] | None = None
+    section: str | None = None
+    top: tuple[str, ...] = ("rho",)
+    takes: tuple[str, ...] = ()
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    objective: type[Objective] = Objective
     search: str | None = None
     color: str | None = None
     is_quantized: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def settings(self) -> tuple[str, ...]:
+        """The recipe's keys that it reads, dotted where they are in a table."""
+        table: Any = Recipe.model_fields[self.section].annotation if self.section else None
+        own = [f"{self.section}.{key}" for key in table.model_fields if key not in self.fixed] if table else []
+        return (*self.top, *own, *self.defaults)
+
+    @property
     def sections(self) -> set[str]:
         """The tables of the recipe that it reads."""
         return {key.partition(".")[0] for key in self.settings if "." in key}
 
-
-def built_by(kind: Callable[..., Optimizer], section: str | None = None, **fixed: Any) -> Build:
-    """Wrap the base by one of the library's classes, with the settings in a section of the recipe."""
-
-    def build(base: Optimizer, model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
-        own = getattr(recipe, section).model_dump() if section else {}
-        decided = {key: value(recipe, steps) if callable(value) else value for key, value in fixed.items()}
-        return kind(base, model=model, **{"rho": recipe.rho, **own, **decided})
-
-    return build
+    def build(self, base: Optimizer, model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
+        """The base optimizer, wrapped as the recipe says for a run of so many steps."""
+        if self.kind is None:
+            return base
+        number = recipe.method.rpartition("-")[2]
+        run = {"every": int(number) if number.isdecimal() else 1, "seed": recipe.seed, "total_steps": steps}
+        settings = {key.rpartition(".")[2]: recipe.value(key) for key in self.settings}
+        return self.kind(base, model=model, **settings, **{name: run[name] for name in self.takes}, **self.fixed)

@@ -1,8 +1,5 @@
 """The lab's models by name: `build("wrn28-10", num_classes=100)`."""
 
-from __future__ import annotations
-
-import difflib
 import re
 from collections.abc import Callable
 from functools import cache, partial
@@ -12,7 +9,7 @@ import torch
 from torch import nn
 
 from vsam.lab import own
-from vsam.lab.errors import UserError
+from vsam.lab.errors import UserError, nearest
 from vsam.lab.models.mobilenet import MobileNet
 from vsam.lab.models.pyramidnet import PyramidNet
 from vsam.lab.models.resnet import ResNet18
@@ -168,10 +165,8 @@ def _split(name: str) -> tuple[str, tuple[int, ...]]:
 
 
 def _unknown(name: str) -> str:
-    near = difflib.get_close_matches(name.strip().lower(), names())
-    advice = f" Did you mean {' or '.join(near)}?" if near else ""
     return (
-        f"unknown model {name!r}.{advice} Models: {', '.join(names())}; by rule also resnetD with D = 6n+2, "
-        "wrnD-K with D = 6n+4, pyramidnetD-ALPHA with D = 6n+2, mobilenet-W with W percent of the channels. "
-        "Bring your own with --use FILE.py."
+        f"unknown model {name!r}.{nearest(name.strip().lower(), names())} By rule also resnetD with D = 6n+2, wrnD-K "
+        "with D = 6n+4, pyramidnetD-ALPHA with D = 6n+2, mobilenet-W with W percent of the channels. Bring your own "
+        "with --use FILE.py."
     )

@@ -1,7 +1,5 @@
 """What the networks share: convolutions, shortcuts, residual sums, stages, and the frame around them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

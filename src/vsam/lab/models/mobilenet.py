@@ -1,7 +1,5 @@
 """MobileNetV1 for small images."""
 
-from __future__ import annotations
-
 from torch import nn
 
 from vsam.lab.models.layers import Network, convolution, stages

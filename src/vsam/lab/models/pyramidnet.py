@@ -1,7 +1,5 @@
 """PyramidNets: residual networks that widen a little in every block."""
 
-from __future__ import annotations
-
 from torch import nn
 
 from vsam.lab.models.layers import Network, Residual, blocks_per_stage, convolution, padded_shortcut, stages

@@ -1,7 +1,5 @@
 """ResNet-18 in its CIFAR form, and the basic block that the smaller CIFAR ResNets share."""
 
-from __future__ import annotations
-
 from torch import nn
 
 from vsam.lab.models.layers import Network, Residual, convolution, stages

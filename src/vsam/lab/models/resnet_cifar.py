@@ -1,7 +1,5 @@
 """The CIFAR ResNets of He et al., depth 6n+2: ResNet-8 and ResNet-20 train on two cores."""
 
-from __future__ import annotations
-
 from torch import nn
 
 from vsam.lab.models.layers import Network, blocks_per_stage, padded_shortcut, stages

@@ -1,7 +1,5 @@
 """WideResNets: pre-activation residual networks with few, wide layers."""
 
-from __future__ import annotations
-
 from torch import nn
 
 from vsam.lab.models.layers import Network, Residual, blocks_per_stage, convolution, stages

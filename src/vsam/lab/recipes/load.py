@@ -6,10 +6,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from vsam.lab.errors import UserError
+from vsam.lab.errors import UserError, nearest
 from vsam.lab.own import find_own
 from vsam.lab.own import use as use_file
-from vsam.lab.recipes.recipe import Recipe, check_recipe, nearest
+from vsam.lab.recipes.recipe import Recipe, check_recipe
 
 __all__ = ["bring", "load_recipe", "recipe_header", "recipe_names"]
 

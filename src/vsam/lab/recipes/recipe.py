@@ -1,6 +1,5 @@
 """A recipe: one complete, named and checked description of a training run."""
 
-import difflib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ import tomli_w
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from vsam.lab import models
-from vsam.lab.errors import UserError
+from vsam.lab.errors import UserError, nearest
 from vsam.lab.own import find_own, origins
 from vsam.lab.recipes.settings import (
     ASAM_TIMES,
@@ -34,7 +33,7 @@ from vsam.lab.recipes.settings import (
     VSAMSettings,
 )
 
-__all__ = ["Recipe", "canonical_settings", "check_recipe", "modern", "nearest"]
+__all__ = ["Recipe", "canonical_settings", "check_recipe", "modern"]
 
 _MOST_PARAMETERS = 10**9
 _RARE = ("use", "own", "role")
@@ -213,9 +212,3 @@ def _keys(place: list[str]) -> list[str]:
     for name in place:
         table = QuantizeSettings if name == "quantize" else table.model_fields[name].annotation
     return list(table.model_fields)
-
-
-def nearest(name: str, known: list[str]) -> str:
-    """A hint to what may have been meant, or all that there is."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(known)}."

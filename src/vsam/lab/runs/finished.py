@@ -3,7 +3,7 @@
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,14 +36,14 @@ class _Flaw(Exception):
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """One finished run, as tables take it.
+    """A run, as tables take it once it is finished.
 
     Args:
         label: the method, or the method and what distinguishes this run from others of its recipe.
         method: by its name in recipes.
         seed: of the run.
-        path: its folder.
-        summary: what `summary.json` holds, with checked numbers.
+        path: its folder, as the user named it.
+        summary: what `summary.json` holds, with checked numbers; empty for a run that is not finished.
         epochs: the whole lines of `metrics.jsonl`.
         recipe: its settings, if this version understands them.
         facts: its size, and what it was for.
@@ -60,39 +60,25 @@ class FinishedRun:
 
 
 @dataclass(frozen=True)
-class StoredRun:
+class StoredRun(FinishedRun):
     """What a folder says of its run, whatever its state.
 
     Args:
-        path: the folder, as the user named it.
         state: `finished` runs are in tables, `unfinished` ones can be continued; `broken` ones have files that cannot
             be used, and in a `new` folder nothing was begun.
         problems: what is wrong, in sentences.
         damage: what is wrong with the settings, so that nobody can continue the run.
         toml: the text of `config.toml`.
         settings: in plain types.
-        recipe: the same, if this version understands them.
-        label, method, seed: as in `FinishedRun`.
         steps: of the whole run, 0 if unknown.
-        summary: what `summary.json` holds; empty for a run that is not finished.
-        epochs: the whole lines of `metrics.jsonl`.
-        facts: its size, and what it was for.
     """
 
-    path: Path
-    state: State
+    state: State = "broken"
     problems: tuple[str, ...] = ()
     damage: str | None = None
     toml: str = ""
     settings: dict[str, Any] = field(default_factory=dict)
-    recipe: Recipe | None = None
-    label: str = ""
-    method: str = ""
-    seed: int = 0
     steps: int = 0
-    summary: dict[str, Any] = field(default_factory=dict)
-    epochs: Lines = field(default_factory=list)
-    facts: Facts = field(default_factory=Facts)
 
     @property
     def is_finished(self) -> bool:
@@ -103,8 +89,7 @@ class StoredRun:
     def finished(self) -> FinishedRun:
         """The run as tables take it; it must be finished."""
         assert self.is_finished
-        own = (self.label, self.method, self.seed, self.path, self.summary, self.epochs)
-        return FinishedRun(*own, self.recipe, self.facts)
+        return self
 
     @property
     def steps_done(self) -> int:
@@ -118,25 +103,17 @@ def read_run(path: Path) -> StoredRun:
         toml, settings = _read_settings(path)
     except _Flaw as flaw:
         is_new = not any((path / name).exists() for name in ("config.toml", "checkpoint.pt", "summary.json"))
-        return StoredRun(path, "new" if is_new else "broken", (str(flaw),), None if is_new else str(flaw))
+        nothing = StoredRun("", "", 0, path, {}, [], problems=(str(flaw),))
+        return replace(nothing, state="new") if is_new else replace(nothing, damage=str(flaw))
     problems: list[str] = []
     recipe = _understand(settings, problems)
     plain = settings if recipe is None else recipe.model_dump()
-    label = str(settings["method"]) + (f"-{settings['variant']}" if settings.get("variant") else "")
-    run = StoredRun(
-        path,
-        "broken",
-        toml=toml,
-        settings=plain,
-        recipe=recipe,
-        label=label,
-        method=settings["method"],
-        seed=settings["seed"],
-    )
+    label = settings["method"] + (f"-{settings['variant']}" if settings.get("variant") else "")
+    run = StoredRun(label, settings["method"], settings["seed"], path, {}, [], recipe, toml=toml, settings=plain)
     try:
         summary = _read_summary(path / "summary.json", settings)
     except _Flaw as flaw:
-        return _with(run, problems=(*problems, str(flaw)), epochs=read_epochs(path)[0])
+        return replace(run, problems=(*problems, str(flaw)), epochs=read_epochs(path)[0])
     return _whole(run, settings, summary, problems)
 
 
@@ -148,16 +125,12 @@ def read_epochs(path: Path) -> tuple[Lines, str | None]:
 
 def read_samples(path: Path, expected: int) -> tuple[Lines, str | None]:
     """The usable lines of a folder's `steps.jsonl`, of which `expected` should be there; likewise."""
-    lines, reason = read_json_lines(path / "steps.jsonl", {"step": 1})
+    lines, reason = read_json_lines(path / "steps.jsonl")
     if reason and reason.endswith("is missing."):
         return [], "steps.jsonl is missing: no norms and no sampling of this run." if expected else None
     if not reason and len(lines) < expected:
         reason = f"steps.jsonl has {len(lines):,} of {expected:,} sampled steps."
     return lines, reason
-
-
-def _with(run: StoredRun, **changes: Any) -> StoredRun:
-    return StoredRun(**{**vars(run), **changes})
 
 
 def _whole(run: StoredRun, settings: Mapping[str, Any], summary: dict[str, Any], problems: list[str]) -> StoredRun:
@@ -173,7 +146,7 @@ def _whole(run: StoredRun, settings: Mapping[str, Any], summary: dict[str, Any],
     elif len(epochs) < planned:
         problems.append(f"metrics.jsonl has {len(epochs)} of {planned} epochs: the curves are incomplete.")
     facts = facts_of(settings, summary, run.recipe)
-    return _with(
+    return replace(
         run,
         state="finished" if summary else "unfinished",
         recipe=run.recipe and run.recipe.model_copy(update={"role": facts.role}),

@@ -10,8 +10,9 @@ from vsam.lab.errors import DamagedError, InUseError, RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.recipes.recipe import Recipe, canonical_settings
 from vsam.lab.runs.finished import StoredRun, read_run
+from vsam.lab.runs.lines import read_json_lines
 
-__all__ = ["RunFolder", "check_settings", "flat", "read_lines", "run_path"]
+__all__ = ["RunFolder", "check_settings", "flat", "run_path"]
 
 
 def run_path(out: Path, recipe: Recipe) -> Path:
@@ -88,8 +89,10 @@ class RunFolder:
         for name in ("metrics.jsonl", "steps.jsonl"):
             path = self.path / name
             if path.exists():
-                lines = [line for line in read_lines(path) if line["step"] <= step]
-                write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines))
+                lines, reason = read_json_lines(path)
+                if reason and "cannot be read" in reason:
+                    raise RunError(f"{self.path}: {reason}")
+                write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines if line["step"] <= step))
 
     def close(self) -> None:
         """Release the folder."""
@@ -116,22 +119,6 @@ def check_settings(run: StoredRun, recipe: Recipe) -> None:
             f"{run.path} was begun with other settings ({_difference(begun, wanted)}). "
             "Give those, delete the folder, or choose another with --out."
         )
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """All lines of a JSONL file up to the first that is none of a run, for the run itself, which goes on with them."""
-    lines: list[dict[str, Any]] = []
-    if not path.exists():
-        return lines
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            content = json.loads(line)
-        except json.JSONDecodeError:
-            break
-        if not isinstance(content, dict) or not isinstance(content.get("step"), int):
-            break
-        lines.append(content)
-    return lines
 
 
 def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 __all__ = ["Lines", "number", "read_json", "read_json_lines"]
 
 Lines = list[dict[str, Any]]
+_STEP = {"step": 1.0}
 
 
 def number(value: object) -> float:
@@ -36,7 +37,7 @@ def read_json(path: Path) -> tuple[dict[str, Any] | None, str | None]:
     return content, None
 
 
-def read_json_lines(path: Path, least: Mapping[str, float]) -> tuple[Lines, str | None]:
+def read_json_lines(path: Path, least: Mapping[str, float] = _STEP) -> tuple[Lines, str | None]:
     """The lines of a file up to the first that cannot be used; and what is wrong, or None.
 
     Args:

@@ -1,31 +1,34 @@
-"""Training: one loop for all methods, which ends the same however often it is killed."""
+"""A run: trained epoch by epoch in its folder, it ends the same however often it is killed."""
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from vsam import ESAM, SharpnessAware, StepRecord
+from vsam import StepRecord
 from vsam.lab.data import Augment, Batch, Batches, Dataset, load
 from vsam.lab.errors import RunError
-from vsam.lab.methods import build_optimizer, find_method
+from vsam.lab.methods import find_method
 from vsam.lab.recipes.recipe import Recipe, canonical_settings
 from vsam.lab.runs.checkpoint import load_checkpoint, save_checkpoint
 from vsam.lab.runs.environment import describe_environment
 from vsam.lab.runs.facts import Facts
-from vsam.lab.runs.folder import RunFolder, read_lines
-from vsam.lab.runs.network import build_model, count_parameters, evaluate
-from vsam.lab.runs.objective import Objective
+from vsam.lab.runs.folder import RunFolder
+from vsam.lab.runs.generators import own_generators
+from vsam.lab.runs.lines import read_json_lines
+from vsam.lab.runs.network import count_parameters, evaluate
+from vsam.lab.runs.training import Training
 
 __all__ = ["Run", "load_data"]
 
-_PROGRESS = ("seconds", "best", "num_samples", "num_skipped", "skips_in_a_row")
+_PROGRESS = ("seconds", "best", "skips_in_a_row")
+_NUMBERS = ("rate", "grad_norm", "psf_norm", "s", "change_var", "change_norm")
 _MOST_SKIPS_IN_A_ROW = 10
 OnStep = Callable[[int], object]
 
@@ -72,17 +75,13 @@ class Run:
         self._test = Batches.test(dataset, channels_last=recipe.channels_last)
         self.steps_per_epoch = len(self._train)
         self.total_steps = recipe.epochs * self.steps_per_epoch
-        self.step = 0
+        self.step = self.skips_in_a_row = 0
+        self.seconds = self.best = 0.0
         self._sums = _Sums()
-        self.seconds = 0.0
-        self.best = 0.0
-        self.num_samples = 0
-        self.num_skipped = 0
-        self.skips_in_a_row = 0
         self.turn: str | None = None
-        with _own_generators(None, device) as end:
+        with own_generators(None, device) as end:
             torch.manual_seed(recipe.seed)
-            self._build()
+            self.training = Training(recipe, dataset, device, self.total_steps)
             self._generators = end()
         self.folder = RunFolder(path, recipe)
         self._last_save = time.monotonic()
@@ -107,7 +106,7 @@ class Run:
 
     def train_epoch(self, on_step: OnStep = lambda step: None) -> None:
         """Train to the end of the current epoch, evaluate, and save; after the last one, write the summary."""
-        with _own_generators(self._generators, self.device) as end:
+        with own_generators(self._generators, self.device) as end:
             epoch = self.epoch
             turn = self.turn if self.step % self.steps_per_epoch == 0 else None
             begun = time.perf_counter()
@@ -133,57 +132,21 @@ class Run:
         """Release the folder."""
         self.folder.close()
 
-    def _build(self) -> None:
-        recipe = self.recipe
-        model = build_model(recipe, self.dataset).to(self.device)
-        if recipe.channels_last:
-            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.model: nn.Module = model
-        self._forward: nn.Module = torch.compile(model) if recipe.compile else model  # type: ignore[assignment]
-        self.optimizer = build_optimizer(model, recipe, self.total_steps)
-        self.objective = Objective(recipe, model, self.dataset)
-        if isinstance(self.optimizer, SharpnessAware) and recipe.norms:
-            self.optimizer.subscribe(lambda record: None)  # makes it measure the norms that `last` shows
-
     def _train_step(self, batch: Batch, epoch: int) -> None:
-        rate = 0.5 * (1 + math.cos(math.pi * self.step / self.total_steps)) if self.recipe.schedule == "cosine" else 1.0
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.recipe.lr * rate
-        first: list[Tensor] = []
-
-        def forward(images: Tensor) -> Tensor:
-            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.bf16):
-                logits: Tensor = self._forward(images)
-            if not first:
-                first.append(logits.detach())
-            return logits
-
-        def closure() -> Tensor:
-            self.optimizer.zero_grad()
-            loss = self.objective(forward(batch.images), batch, epoch)
-            loss.backward()  # type: ignore[no-untyped-call]
-            return loss
-
-        def losses(keep: Tensor | None = None) -> Tensor:
-            images, labels = (batch.images, batch.labels) if keep is None else (batch.images[keep], batch.labels[keep])
-            return self.objective.per_sample(forward(images), labels)
-
-        self.model.train()
-        result: Any = self.optimizer.step(losses if isinstance(self.optimizer, ESAM) else closure)  # type: ignore[arg-type]
-        self.objective.after_step()
-        loss = result.item()
+        done = self.training.step(batch, epoch, self.step)
         self.step += 1
-        self._check(loss)
-        self._sums.add(loss, first[0], batch.labels)
-        if isinstance(self.optimizer, SharpnessAware):
-            self._note_record(self.optimizer.last, epoch, loss)
+        self._check(done.loss)
+        self._sums.add(done.loss, done.logits, batch.labels)
+        if done.record is not None:
+            self._check_skips(done.record)
+            self._sums.rate += done.record.rate
+            if done.record.sampled:
+                numbers = {name: getattr(done.record, name) for name in _NUMBERS}
+                self.folder.add_line("steps.jsonl", {"step": self.step, "epoch": epoch, "loss": done.loss, **numbers})
 
     def _check(self, loss: float) -> None:
         if not math.isfinite(loss):
-            raise RunError(
-                f"The loss is {loss} at step {self.step} of {self.total_steps} with {self.recipe.method} "
-                f"(lr {self.recipe.lr:g}, rho {self.recipe.rho:g}). Try a smaller lr or rho, or bf16=false."
-            )
+            self._stop(f"The loss is {loss}")
 
     def _check_skips(self, record: StepRecord) -> None:
         if record.skipped:
@@ -194,26 +157,18 @@ class Run:
             self._stop_for_skips()
 
     def _stop_for_skips(self) -> NoReturn:
-        raise RunError(
-            f"The last {self.skips_in_a_row} second gradients were not finite, and their steps skipped, at step "
-            f"{self.step} of {self.total_steps} with {self.recipe.method} (lr {self.recipe.lr:g}, rho "
-            f"{self.recipe.rho:g}). Try a smaller rho or lr, or bf16=false."
-        )
+        self._stop(f"The last {self.skips_in_a_row} second gradients were not finite, and their steps skipped,")
 
-    def _note_record(self, record: StepRecord | None, epoch: int, loss: float) -> None:
-        assert record is not None
-        assert isinstance(self.optimizer, SharpnessAware)
-        self.num_samples, self.num_skipped = self.optimizer.num_samples, self.optimizer.num_skipped
-        self._check_skips(record)
-        self._sums.rate += record.rate
-        if record.sampled:
-            names = ("rate", "grad_norm", "psf_norm", "s", "change_var", "change_norm")
-            numbers = {name: getattr(record, name) for name in names}
-            self.folder.add_line("steps.jsonl", {"step": self.step, "epoch": epoch, "loss": loss, **numbers})
+    def _stop(self, why: str) -> NoReturn:
+        recipe = self.recipe
+        raise RunError(
+            f"{why} at step {self.step} of {self.total_steps} with {recipe.method} (lr {recipe.lr:g}, rho "
+            f"{recipe.rho:g}). Try a smaller lr or rho, or bf16=false."
+        )
 
     def _measure(self, epoch: int) -> dict[str, Any]:
         count = len(self.dataset.train_images)
-        accuracy, test_loss = evaluate(self._forward, self._test, self.device, self.recipe.bf16)
+        accuracy, test_loss = evaluate(self.training.forward, self._test, self.device, self.recipe.bf16)
         self._check(test_loss)
         self.best = max(self.best, accuracy)
         sums, self._sums = self._sums, _Sums()
@@ -224,9 +179,9 @@ class Run:
             "train_accuracy": 100 * sums.correct / count,
             "test_loss": test_loss,
             "test_accuracy": accuracy,
-            "lr": self.optimizer.param_groups[0]["lr"],
-            "samples": self.num_samples,
-            "skipped": self.num_skipped,
+            "lr": self.training.optimizer.param_groups[0]["lr"],
+            "samples": self.training.num_samples,
+            "skipped": self.training.num_skipped,
             "rate": sums.rate / self.steps_per_epoch,
             "seconds": sums.seconds,
             "ais": count / sums.seconds,
@@ -234,7 +189,7 @@ class Run:
 
     def _summarise(self, metrics: dict[str, Any]) -> dict[str, Any]:
         recipe = self.recipe
-        if 0 < self.num_samples <= self.skips_in_a_row:
+        if 0 < self.training.num_samples <= self.skips_in_a_row:
             self._stop_for_skips()
         return {
             "recipe": recipe.name,
@@ -247,8 +202,8 @@ class Run:
             "steps": self.total_steps,
             "accuracy": metrics["test_accuracy"],
             "best": self.best,
-            "samples": self.num_samples,
-            "skipped": self.num_skipped,
+            "samples": self.training.num_samples,
+            "skipped": self.training.num_skipped,
             "ais": len(self.dataset.train_images) * recipe.epochs / self.seconds,
             "seconds": self.seconds,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -259,7 +214,7 @@ class Run:
     def _facts(self) -> Facts:
         dataset, num_train = self.dataset, len(self.dataset.train_images)
         return Facts(
-            parameters=count_parameters(self.model),
+            parameters=count_parameters(self.training.model),
             train_images=num_train,
             available_images=dataset.num_available or num_train,
             test_images=len(dataset.test_images),
@@ -280,12 +235,10 @@ class Run:
             self.folder.checkpoint,
             {
                 "recipe": self.recipe.model_dump(),
-                "model": self.model.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "objective": self.objective.state_dict(),
+                **self.training.state_dict(),
                 "step": self.step,
                 "progress": {name: getattr(self, name) for name in _PROGRESS},
-                "sums": vars(self._sums),
+                "sums": asdict(self._sums),
                 "generators": generators,
             },
         )
@@ -301,9 +254,7 @@ class Run:
                 f"{self.folder.checkpoint} belongs to a run with other settings. Delete it, or choose another --out."
             )
         try:
-            self.model.load_state_dict(content["model"])
-            self.optimizer.load_state_dict(content["optimizer"])
-            self.objective.load_state_dict(content["objective"])
+            self.training.load_state_dict(content)
             self.step = content["step"]
             if not 0 <= self.step <= self.total_steps:
                 raise ValueError(f"step {self.step} is not one of {self.total_steps}.")
@@ -311,7 +262,7 @@ class Run:
                 setattr(self, name, content["progress"][name])
             self._sums = _Sums(**content["sums"])
             self._generators = {name: content["generators"][name].cpu() for name in self._generators}
-            with _own_generators(self._generators, self.device):
+            with own_generators(self._generators, self.device):
                 pass
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
             raise RunError(
@@ -319,37 +270,21 @@ class Run:
             ) from error
         self.folder.rewind(self.step)
         if self.step == self.total_steps:  # killed between the last checkpoint and the summary
-            lines = read_lines(self.folder.path / "metrics.jsonl")
+            lines, _ = read_json_lines(self.folder.path / "metrics.jsonl")
             if not lines or lines[-1]["step"] != self.step:
                 raise RunError(f"{self.folder.path / 'metrics.jsonl'} is incomplete. Delete the folder to train anew.")
             self.folder.finish(self._summarise(lines[-1]))
 
 
+@dataclass
 class _Sums:
     """What adds up over an epoch."""
 
-    def __init__(self, loss: float = 0.0, correct: int = 0, rate: float = 0.0, seconds: float = 0.0) -> None:
-        self.loss, self.correct, self.rate, self.seconds = loss, correct, rate, seconds
+    loss: float = 0.0
+    correct: int = 0
+    rate: float = 0.0
+    seconds: float = 0.0
 
     def add(self, loss: float, logits: Tensor, labels: Tensor) -> None:
         self.loss += loss * len(labels)
         self.correct += int((logits.argmax(1) == labels).sum())
-
-
-@contextmanager
-def _own_generators(
-    states: dict[str, Tensor] | None, device: torch.device
-) -> Iterator[Callable[[], dict[str, Tensor]]]:
-    """Run on a run's own generators, so that runs that take turns do not disturb each other."""
-    is_cuda = device.type == "cuda"
-    with torch.random.fork_rng([device] if is_cuda else []):
-        if states is not None:
-            torch.set_rng_state(states["cpu"])
-            if is_cuda:
-                torch.cuda.set_rng_state(states["cuda"], device)
-
-        def current() -> dict[str, Tensor]:
-            cuda = {"cuda": torch.cuda.get_rng_state(device)} if is_cuda else {}
-            return {"cpu": torch.get_rng_state(), **cuda}
-
-        yield current

@@ -14,6 +14,7 @@ from vsam.lab.errors import UserError
 from vsam.lab.files import write_atomically
 from vsam.lab.recipes.load import load_recipe
 from vsam.lab.recipes.recipe import Recipe
+from vsam.lab.runs.folder import flat
 from vsam.lab.tune.space import Range, choose_space, own_values
 
 __all__ = ["Plan", "enter_folder", "make_plan"]
@@ -150,26 +151,18 @@ def enter_folder(folder: Path, plan: Plan, has_storage: bool) -> str:
         place = begun.pop("place")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} cannot be read: {error}. Choose another folder with --out.") from error
-    differences = _differences(begun, json.loads(json.dumps(wanted)))
+    old, new = flat(begun), flat(json.loads(json.dumps(wanted)))
+    differences = [
+        f"{key.removeprefix('recipe.')} {_brief(old.get(key))} instead of {_brief(new.get(key))}"
+        for key in old | new
+        if old.get(key) != new.get(key)
+    ]
     if differences:
         raise UserError(
             f"{folder} holds another search ({', '.join(differences[:5])}{', …' if len(differences) > 5 else ''}). "
             "Give the same settings to go on with it, or choose another folder with --out."
         )
     return str(place)
-
-
-def _differences(begun: Any, wanted: Any, key: str = "") -> Sequence[str]:
-    if isinstance(begun, dict) and isinstance(wanted, dict):
-        names = [name for name in {**begun, **wanted} if begun.get(name) != wanted.get(name)]
-        return [
-            text
-            for name in names
-            for text in _differences(
-                begun.get(name), wanted.get(name), name if key in ("", "recipe") else f"{key}.{name}"
-            )
-        ]
-    return [f"{key} {_brief(begun)} instead of {_brief(wanted)}"]
 
 
 def _brief(value: Any) -> str:

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -97,8 +98,7 @@ class Lines:
         """At this process's speed and alone, if no further trial is pruned."""
         steps = max((self._trials - self._done) * self._steps - self._step, 0)
         seconds = int((time.monotonic() - self._begun) * steps / max(self._steps_here, 1))
-        hours, minutes = seconds // 3600, seconds // 60 % 60
-        return f"{hours}:{minutes:02}:{seconds % 60:02}"
+        return str(timedelta(seconds=seconds))
 
 
 def _ending(result: Result) -> str:

@@ -12,6 +12,7 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.pruners import MedianPruner
 from optuna.trial import TrialState
 
+from vsam.lab.comparison.compare import count_steps
 from vsam.lab.data import Dataset
 from vsam.lab.errors import RunError
 from vsam.lab.runs.environment import describe_environment
@@ -95,11 +96,11 @@ class Search:
 
     def run(self, watcher: Watcher) -> int:
         """Train trials until there are enough, or until the deadline; returns how many were worked on here."""
-        recipe, queue = self.plan.recipe, self._queue
-        steps_per_epoch = -(-len(self.dataset.train_images) // recipe.batch)
+        queue = self._queue
         num_trained = 0
         with deferred_interrupt() as self._check_interrupt, storage_errors(self._url):
-            watcher.begin(queue.num_done, queue.num_trials, self.plan.seeds * recipe.epochs * steps_per_epoch)
+            steps = self.plan.seeds * count_steps(self.plan.recipe, self.dataset)
+            watcher.begin(queue.num_done, queue.num_trials, steps)
             while not self._is_late():
                 with queue.claim() as trial:
                     if trial is None:

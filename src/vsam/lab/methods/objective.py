@@ -1,0 +1,88 @@
+"""The loss of a run: cross entropy, or a trajectory loss around it."""
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vsam import MESALoss, SAFLoss
+from vsam.lab.data import Batch, Dataset
+from vsam.lab.recipes.recipe import Recipe
+
+__all__ = ["MESA", "SAF", "Objective"]
+
+
+class Objective:
+    """Cross entropy: what a run minimises, unless its method is a loss.
+
+    Args:
+        recipe: whose settings count.
+        model: the network in training.
+        dataset: what it is trained on.
+    """
+
+    def __init__(self, recipe: Recipe, model: nn.Module, dataset: Dataset) -> None:
+        # The recipe's ε leaves 1 − ε on the target, as in the authors' program; torch's leaves 1 − ε + ε/C.
+        self._smoothing = min(1.0, recipe.label_smoothing * dataset.num_classes / max(1, dataset.num_classes - 1))
+
+    def __call__(self, logits: Tensor, batch: Batch, epoch: int) -> Tensor:
+        """The mean loss of the batch."""
+        return F.cross_entropy(logits, batch.labels, label_smoothing=self._smoothing)
+
+    def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The cross entropy of each sample, which ESAM chooses by."""
+        return F.cross_entropy(logits, labels, label_smoothing=self._smoothing, reduction="none")
+
+    def after_step(self) -> None:
+        """Follow the optimizer's step."""
+
+    def modules(self) -> dict[str, nn.Module]:
+        """What has to be saved with the run, by name."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is remembered."""
+        return {name: module.state_dict() for name, module in self.modules().items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from what `state_dict` returned."""
+        for name, module in self.modules().items():
+            module.load_state_dict(state[name])
+
+
+class SAF(Objective):
+    """`vsam.SAFLoss`, whose memory has a place for each training image."""
+
+    def __init__(self, recipe: Recipe, model: nn.Module, dataset: Dataset) -> None:
+        super().__init__(recipe, model, dataset)
+        count, classes = len(dataset.train_images), dataset.num_classes
+        self._loss = SAFLoss(count, classes, label_smoothing=self._smoothing, **recipe.saf.model_dump())
+        self._loss.to(dataset.train_images.device)
+
+    def __call__(self, logits: Tensor, batch: Batch, epoch: int) -> Tensor:
+        """The mean loss of the batch."""
+        return self._loss(logits, batch.labels, batch.indices, epoch)  # type: ignore[no-any-return]
+
+    def modules(self) -> dict[str, nn.Module]:
+        """The loss with its memory."""
+        return {"saf": self._loss}
+
+
+class MESA(Objective):
+    """`vsam.MESALoss`, which holds an average of the network's past weights."""
+
+    def __init__(self, recipe: Recipe, model: nn.Module, dataset: Dataset) -> None:
+        super().__init__(recipe, model, dataset)
+        self._loss = MESALoss(model, label_smoothing=self._smoothing, **recipe.mesa.model_dump())
+
+    def __call__(self, logits: Tensor, batch: Batch, epoch: int) -> Tensor:
+        """The mean loss of the batch."""
+        return self._loss(logits, batch.labels, batch.images, epoch)  # type: ignore[no-any-return]
+
+    def after_step(self) -> None:
+        """Average the new weights in."""
+        self._loss.update()
+
+    def modules(self) -> dict[str, nn.Module]:
+        """The loss with its average."""
+        return {"mesa": self._loss}

@@ -1,0 +1,96 @@
+"""What a run trains, a step at a time: the network, its optimizer and its loss, for all methods alike."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vsam import ESAM, SharpnessAware, StepRecord
+from vsam.lab.data import Batch, Dataset
+from vsam.lab.methods import build_objective, build_optimizer
+from vsam.lab.recipes.recipe import Recipe
+from vsam.lab.runs.network import build_model
+
+__all__ = ["Step", "Training"]
+
+_PARTS = ("model", "optimizer", "objective")
+
+
+class Step(NamedTuple):
+    """The first pass's loss and logits, and what a sharpness-aware optimizer says of the step."""
+
+    loss: float
+    logits: Tensor
+    record: StepRecord | None
+
+
+class Training:
+    """Network, optimizer and loss as a recipe says.
+
+    Args:
+        recipe: what to train.
+        dataset: on what.
+        device: where.
+        total_steps: of the whole run, over which the learning rate falls.
+    """
+
+    def __init__(self, recipe: Recipe, dataset: Dataset, device: torch.device, total_steps: int) -> None:
+        self.recipe, self.device, self.total_steps = recipe, device, total_steps
+        self.model: nn.Module = build_model(recipe, dataset).to(device)
+        if recipe.channels_last:
+            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.forward: Any = torch.compile(self.model) if recipe.compile else self.model
+        self.optimizer = build_optimizer(self.model, recipe, total_steps)
+        self.objective = build_objective(self.model, recipe, dataset)
+        self._sharpness_aware = self.optimizer if isinstance(self.optimizer, SharpnessAware) else None
+        if self._sharpness_aware and recipe.norms:
+            self._sharpness_aware.subscribe(lambda record: None)  # makes it measure the norms that `last` shows
+
+    @property
+    def num_samples(self) -> int:
+        """Second gradients so far."""
+        return self._sharpness_aware.num_samples if self._sharpness_aware else 0
+
+    @property
+    def num_skipped(self) -> int:
+        """Steps so far that were skipped, because a gradient was not finite."""
+        return self._sharpness_aware.num_skipped if self._sharpness_aware else 0
+
+    def step(self, batch: Batch, epoch: int, done: int) -> Step:
+        """Train on a batch, `done` steps after the beginning."""
+        rate = 0.5 * (1 + math.cos(math.pi * done / self.total_steps)) if self.recipe.schedule == "cosine" else 1.0
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.recipe.lr * rate
+        first: list[Tensor] = []
+
+        def forward(images: Tensor) -> Tensor:
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.bf16):
+                logits: Tensor = self.forward(images)
+            if not first:
+                first.append(logits.detach())
+            return logits
+
+        def closure() -> Tensor:
+            self.optimizer.zero_grad()
+            loss = self.objective(forward(batch.images), batch, epoch)
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss
+
+        def losses(keep: Tensor | None = None) -> Tensor:
+            images, labels = (batch.images, batch.labels) if keep is None else (batch.images[keep], batch.labels[keep])
+            return self.objective.per_sample(forward(images), labels)
+
+        self.model.train()
+        result: Any = self.optimizer.step(losses if isinstance(self.optimizer, ESAM) else closure)  # type: ignore[arg-type]
+        self.objective.after_step()
+        return Step(result.item(), first[0], self._sharpness_aware.last if self._sharpness_aware else None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that training changes, but for the random numbers."""
+        return {name: getattr(self, name).state_dict() for name in _PARTS}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from what `state_dict` returned."""
+        for name in _PARTS:
+            getattr(self, name).load_state_dict(state[name])
