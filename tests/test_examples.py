@@ -91,7 +91,7 @@ def test_a_resumed_run_ends_with_the_same_weights() -> None:
 def test_mixtures_say_whether_they_were_published() -> None:
     sam, *mixed = load("own_mixture")["main"]()
     assert "Published as SAM" in sam
-    assert all("Never published" in description for description in mixed)
+    assert all("Not a published combination" in description for description in mixed)
 
 
 def test_the_own_part_samples_more_and_more_and_resumes() -> None:

@@ -101,7 +101,7 @@ def test_each_half_of_esam_has_its_name(settings: dict[str, float], name: str) -
 
 def test_samples_chosen_in_another_mixture_are_experimental() -> None:
     words = describe(Variation(), RandomSubset(), Decayed(), share=0.5)
-    assert words.endswith("Never published in this mixture: experimental.")
+    assert words.endswith("Not a published combination: experimental.")
     assert "50% of the samples" in words
 
 

@@ -65,6 +65,38 @@ def test_a_named_method_says_its_name_and_reference(name: str) -> None:
     assert "experimental" not in words
 
 
+@pytest.mark.parametrize("name", ["vSAM", "vSAM-A", "SAM-k", "AE-SAM"])
+def test_a_base_that_no_paper_covers_is_said(name: str) -> None:
+    make, reference = NAMED[name]
+    words = make(torch.optim.AdamW(nn.Linear(2, 1).parameters())).describe()
+    assert "Published as" not in words
+    assert f"Not a published combination: {name} ({reference}" in words
+    assert words.endswith("was published with SGD, not with AdamW: experimental.")
+
+
+def test_a_base_that_another_paper_covers_is_named_with_it() -> None:
+    sam = vsam.SAM(torch.optim.AdamW(nn.Linear(2, 1).parameters())).describe()
+    assert sam.endswith("Published as SAM (Foret et al., ICLR 2021), with AdamW by Chen et al., ICLR 2022.")
+
+
+def test_one_foreign_base_of_several_is_enough() -> None:
+    one, two = nn.Linear(2, 1), nn.Linear(2, 1)
+    bases = [torch.optim.SGD(one.parameters()), torch.optim.AdamW(two.parameters())]
+    assert vsam.SAM(bases).describe().endswith("not with AdamW: experimental.")
+    both = [torch.optim.SGD(one.parameters()), torch.optim.SGD(two.parameters())]
+    assert "Published as SAM" in vsam.SAM(both).describe()
+
+
+def test_rho_is_named_as_the_groups_have_it_now() -> None:
+    layers = [nn.Linear(2, 1), nn.Linear(2, 1), nn.Linear(2, 1)]
+    groups = [{"params": list(layer.parameters())} for layer in layers]
+    optimizer = vsam.SAM(torch.optim.SGD([*groups[:2], groups[2] | {"perturb": False}], lr=0.1), rho=0.07)
+    assert optimizer.describe().startswith("At a distance rho along the gradient (rho = 0.07), it takes")
+    optimizer.param_groups[1]["rho"] = 0.2
+    optimizer.param_groups[2]["rho"] = 9.0  # which is not perturbed
+    assert "(rho = 0.07, 0.2 by group)" in optimizer.describe()
+
+
 @pytest.mark.parametrize(("when", "where", "between", "name"), REDUCED)
 def test_a_mixture_that_reduces_to_a_published_one_says_so(
     when: vsam.When, where: vsam.Where, between: vsam.Between, name: str
@@ -75,7 +107,7 @@ def test_a_mixture_that_reduces_to_a_published_one_says_so(
 @pytest.mark.parametrize(("when", "where", "between"), FREE)
 def test_a_free_mixture_says_experimental(when: vsam.When, where: vsam.Where, between: vsam.Between) -> None:
     words = describe(when, where, between)
-    assert words.endswith("Never published in this mixture: experimental.")
+    assert words.endswith("Not a published combination: experimental.")
     assert "Published as" not in words
 
 

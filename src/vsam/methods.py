@@ -207,7 +207,7 @@ class ESAM(SharpnessAware):
 
     def describe(self) -> str:
         """In plain words: what this method does, what it costs, and where it was published."""
-        return describe(self.when, self.where, self.between, self.gamma)
+        return describe(self.when, self.where, self.between, self.base, self.gamma)
 
 
 class VSAM(SharpnessAware):

@@ -153,7 +153,7 @@ class SharpnessAware(Engine):
 
     def describe(self) -> str:
         """In plain words: what this mixture does, what it costs, and whether it was ever published."""
-        return describe(self.when, self.where, self.between)
+        return describe(self.when, self.where, self.between, self.base)
 
     def __repr__(self) -> str:
         parts = "".join(f"  {name}={getattr(self, name)!r},\n" for name in ("when", "where", "between"))

@@ -1,5 +1,9 @@
-"""Which mixtures of parts have a name and a paper."""
+"""Which mixtures of parts have a name and a paper, and around which base optimizers."""
 
+import torch
+from torch.optim import Optimizer
+
+from vsam.bases import bases_of
 from vsam.between import Decayed, Orthogonal, Plain
 from vsam.parts import Between, DecidesAfter, Part, When, Where
 from vsam.when import Always, Every, GradientThreshold, ReleasedVariation, Variation
@@ -21,16 +25,26 @@ _PUBLISHED: dict[tuple[type[Part], ...], tuple[str, str]] = {
     (ReleasedVariation, GlobalNorm, Decayed): ("vSAM as the authors released it", _VSAM),
     (ReleasedVariation, GlobalNorm, Plain): ("vSAM-A as the authors released it", _VSAM),
 }
+_OTHER_BASES: dict[tuple[str, type[Optimizer]], str] = {
+    ("SAM", torch.optim.Adam): "Kwon et al., ICML 2021",
+    ("SAM", torch.optim.AdamW): "Chen et al., ICLR 2022",
+    ("ASAM", torch.optim.Adam): "Kwon et al., ICML 2021",
+    ("LookSAM", torch.optim.AdamW): "Liu et al., CVPR 2022",
+}
+"""Who published a method around another base than SGD; all were published around that."""
 
 
-def describe(when: When, where: Where, between: Between, share: float = 1.0) -> str:
+def describe(when: When, where: Where, between: Between, base: Optimizer | None = None, share: float = 1.0) -> str:
     """In plain words: what the mixture does, what it costs, and whether it was ever published.
 
-    `share` is that of the samples on which the second gradient is taken.
+    Args:
+        when, where, between: the parts.
+        base: the optimizer that steps; its groups tell rho. Without it only the parts are described.
+        share: of the samples on which the second gradient is taken.
     """
     kinds = _kinds(when, where, between)
     name, reference = _PUBLISHED.get(kinds, ("", ""))
-    sentences = [f"{_capital(where.describe())}, it {when.describe()}."]
+    sentences = [f"{_capital(where.describe())} ({_radius(where, base)}), it {when.describe()}."]
     cost = "1 + sampled passes a step, a transient copy of the weights at a sample"
     if share < 1:
         sentences.append(f"That is the gradient of {share:.0%} of the samples, those whose loss rose most.")
@@ -41,8 +55,26 @@ def describe(when: When, where: Where, between: Between, share: float = 1.0) -> 
         cost += ", one parameter-sized buffer"
     if isinstance(when, DecidesAfter):
         cost += ", a wait for the gradient's norm at every step"
-    origin = f"Published as {name} ({reference})." if name else "Never published in this mixture: experimental."
-    return " ".join([*sentences, f"Cost: {cost}.", origin])
+    return " ".join([*sentences, f"Cost: {cost}.", _origin(name, reference, bases_of(base) if base else [])])
+
+
+def _origin(name: str, reference: str, bases: list[Optimizer]) -> str:
+    others = [type(base) for base in bases if not isinstance(base, torch.optim.SGD)]
+    around = " and ".join(dict.fromkeys(kind.__name__ for kind in others))
+    if not name:
+        return "Not a published combination: experimental."
+    if not others:
+        return f"Published as {name} ({reference})."
+    if len(bases) == 1 and (by := _OTHER_BASES.get((name, others[0]))):
+        return f"Published as {name} ({reference}), with {around} by {by}."
+    return f"Not a published combination: {name} ({reference}) was published with SGD, not with {around}: experimental."
+
+
+def _radius(where: Where, base: Optimizer | None) -> str:
+    """What rho is, by group where they differ."""
+    groups = [group for group in base.param_groups if group.get("perturb", True)] if base else []
+    radii = list(dict.fromkeys(group.get("rho", where.rho) for group in groups)) or [where.rho]
+    return "rho = " + ", ".join(f"{radius:g}" for radius in radii) + (" by group" if len(radii) > 1 else "")
 
 
 def _kinds(when: When, where: Where, between: Between) -> tuple[type[Part], ...]:
