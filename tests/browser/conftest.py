@@ -53,7 +53,7 @@ class Opened:
         plots = self.page.locator(".plot")
         for number in range(plots.count()):
             plots.nth(number).scroll_into_view_if_needed()
-            plots.nth(number).locator(".main-svg").first.wait_for()
+            plots.nth(number).locator("svg").first.wait_for()
         return plots.count()
 
 

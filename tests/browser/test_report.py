@@ -9,9 +9,10 @@ import pytest
 from lab.report.made import make_comparison, make_run
 from lab.report.shared import EVIL, rename
 from vsam.lab.report import write_report
+from vsam.lab.report.page.results import HEADINGS
 
 METHODS = ("sgd", "sam", "vsam")
-COLUMNS = ["method", "accuracy,\u00a0%", "best,\u00a0%", "second gradients", "AIS", "of SAM", "of SGD", "ideal of SAM"]
+COLUMNS = ["method", *HEADINGS]
 PHONE = {"width": 390, "height": 844, "is_mobile": True, "has_touch": True, "device_scale_factor": 2}
 IMAGE = "<img src=x onerror=alert(3)>"
 
@@ -50,13 +51,13 @@ def evil(open_page, tmp_path_factory):
 
 
 def shown(page, label):
-    """How many traces of a label are visible in all drawn figures."""
-    count = "(all, plot) => all + plot.data.filter((trace) => trace.meta === label && trace.visible !== false).length"
-    return page.evaluate(f"(label) => [...document.querySelectorAll('.js-plotly-plot')].reduce({count}, 0)", label)
+    """How many curves, points and rows of a label are in all drawn figures."""
+    names = page.locator(".plot .series").evaluate_all("(groups) => groups.map((group) => group.dataset.label)")
+    return names.count(label)
 
 
 def strips(page):
-    return page.locator(".plot").last.locator(".ytick text").count()
+    return page.locator(".plot").last.locator("text.tick").count()
 
 
 def assert_fits(page):
@@ -76,11 +77,12 @@ def test_the_page_is_quiet_and_asks_for_nothing(opened, report):
 
 def test_every_figure_has_marks(opened):
     marks = opened.page.locator(".plot").evaluate_all(
-        "(plots) => plots.map((plot) => plot.querySelectorAll('.js-line, .point, .hm image').length)"
+        "(plots) => plots.map((plot) => plot.querySelectorAll('.curve, .point, .cell').length)"
     )
     assert len(marks) == 12
     assert all(marks), marks
-    assert opened.page.locator(".plot").first.locator(".yerror").count() == len(METHODS)
+    assert opened.page.locator(".plot").first.locator(".error").count() == len(METHODS)
+    assert opened.page.locator(".plot .band").count() > 0
 
 
 def test_the_tables_numbers_are_the_runs(opened, runs):
@@ -117,9 +119,60 @@ def test_hovering_shows_names_and_numbers(opened):
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
     opened.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    plot.locator(".hoverlayer .legend").wait_for()
-    text = plot.locator(".hoverlayer").text_content()
-    assert all(re.search(rf"{method}.*\d", text) for method in METHODS)
+    plot.locator(".tip").wait_for()
+    text = plot.locator(".tip").inner_text()
+    assert re.search(r"epoch \d", text)
+    assert all(re.search(rf"^{method}: \d", text, re.MULTILINE) for method in METHODS)
+    opened.page.mouse.move(0, 0)
+    assert plot.locator(".tip").count() == 0
+
+
+def test_a_mouse_zooms_and_a_double_click_shows_all_again(opened):
+    plot = opened.page.locator(".plot").nth(1)
+    plot.scroll_into_view_if_needed()
+    ticks = (
+        "(plot) => [...plot.querySelectorAll('text:not(.tick):not(.title)')].map((text) => Number(text.textContent))"
+    )
+    before, box = plot.evaluate(ticks), plot.bounding_box()
+    opened.page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 100)
+    opened.page.mouse.down()
+    opened.page.mouse.move(box["x"] + 0.8 * box["width"], box["y"] + 100)
+    opened.page.mouse.up()
+    within = plot.evaluate(ticks)
+    assert max(within) - min(within) < max(before) - min(before)
+    plot.dblclick()
+    assert plot.evaluate(ticks) == before
+
+
+def test_a_click_on_a_heading_sorts_the_table(opened):
+    table = opened.page.locator("table.results")
+
+    def methods():
+        return [name.strip() for name in table.locator("tbody th").all_inner_texts()]
+
+    speed = table.get_by_role("button", name="images per second")
+    speed.click()
+    assert methods() == ["sgd", "vsam", "sam"]
+    assert speed.locator("..").get_attribute("aria-sort") == "descending"
+    speed.click()
+    assert methods() == ["sam", "vsam", "sgd"]
+    table.get_by_role("button", name="method").click()
+    assert methods() == list(METHODS)
+    assert speed.locator("..").get_attribute("aria-sort") is None
+
+
+def test_figures_are_named_with_their_numbers(opened):
+    names = opened.page.locator(".plot").evaluate_all("(plots) => plots.map((plot) => plot.getAttribute('aria-label'))")
+    assert all(re.search(r"sam .*\d", name) for name in names), names
+
+
+def test_a_phone_shows_all_toggles_in_lines(open_page, report, tmp_path):
+    make_comparison(tmp_path / "runs", ("sgd", "sam", "sam-5", "sam-10", "looksam-5", "ae-sam", "vsam"), seeds=(0,))
+    page = open_page(write_report([tmp_path / "runs"], tmp_path / "a.html", figures=False).page, **PHONE).page
+    ends = page.locator(".methods label, .methods button").evaluate_all(
+        "(all) => all.map((one) => one.getBoundingClientRect()).map((box) => [box.left, box.right])"
+    )
+    assert all(left >= 0 and right <= 390 for left, right in ends)
 
 
 def test_a_phone_never_scrolls_sideways_and_switches_hold_for_what_is_drawn_later(open_page, report):
@@ -170,11 +223,13 @@ def test_printing_draws_what_was_never_scrolled_to_in_colours_for_paper(open_pag
     page = opened.page
     paper = "getComputedStyle(document.body).backgroundColor"
     assert page.evaluate(paper) != "rgb(255, 255, 255)"
+    assert page.locator(".plot svg").count() < 12
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator(".plot svg").count() == 12
+    page.emulate_media(media="print")
     assert page.evaluate(paper) == "rgb(255, 255, 255)"
-    assert page.locator(".js-plotly-plot").count() == 12
-    assert page.evaluate("document.querySelector('.grid .js-plotly-plot').layout.font.color") == "#1d2126"
-    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("getComputedStyle(document.querySelector('.grid .plot text')).fill") == "rgb(29, 33, 38)"
+    page.emulate_media(media="screen")
     assert page.evaluate(paper) != "rgb(255, 255, 255)"
     assert opened.messages == []
 

@@ -7,6 +7,7 @@ from PIL import Image
 
 from lab.helpers import make_row
 from vsam.lab.comparison.picture import accuracy_against_cost
+from vsam.lab.report.style import styles_for
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
@@ -27,6 +28,13 @@ def test_the_same_rows_give_the_same_bytes_and_others_do_not():
     rows = [make_row("sgd", samples=0.0), make_row("sam")]
     assert accuracy_against_cost(rows) == accuracy_against_cost(rows)
     assert accuracy_against_cost(rows) != accuracy_against_cost([*rows, make_row("vsam", samples=300.0)])
+
+
+def test_colours_are_the_reports():
+    image = Image.open(io.BytesIO(accuracy_against_cost([make_row("sgd", samples=0.0), make_row("vsam", samples=9.0)])))
+    colours = {colour[:3] for _, colour in image.convert("RGB").getcolors(10**6)}
+    for style in styles_for(["sgd", "vsam"]).values():
+        assert tuple(int(style.color[place : place + 2], 16) for place in (1, 3, 5)) in colours
 
 
 def test_one_method_and_equal_points_work():

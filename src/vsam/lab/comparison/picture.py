@@ -6,19 +6,26 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from vsam.lab.comparison.rows import Row
+from vsam.lab.report.figures.drawing import MARKERS
+from vsam.lab.report.style import styles_for
 
 __all__ = ["accuracy_against_cost"]
 
 
 def accuracy_against_cost(rows: Sequence[Row]) -> bytes:
-    """A PNG with test accuracy over passes a step, 1 for SGD and 2 for SAM, with deviations over seeds."""
+    """A PNG with test accuracy over passes a step, 1 for SGD and 2 for SAM, with deviations over seeds.
+
+    Colours and marks are those of the report.
+    """
+    styles = styles_for([row.label for row in rows])
     figure = Figure(figsize=(6.4, 4.2), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     for row in rows:
         cost = 1 + row.samples / row.steps
         bars = row.accuracy_std if row.seeds > 1 else None
-        axes.errorbar(cost, row.accuracy, yerr=bars, fmt="o", capsize=3, markersize=7)
-        axes.annotate(row.method, (cost, row.accuracy), xytext=(7, 6), textcoords="offset points")
+        color, mark = styles[row.label].color, MARKERS[styles[row.label].marker]
+        axes.errorbar(cost, row.accuracy, yerr=bars, fmt=mark, color=color, capsize=3, markersize=7)
+        axes.annotate(row.label, (cost, row.accuracy), xytext=(7, 6), textcoords="offset points")
     axes.set_xlim(0.9, 2.2)
     axes.margins(y=0.2)
     axes.set_xlabel("gradient passes a step (1 = SGD, 2 = SAM)")

@@ -91,6 +91,20 @@ class Group:
         """The finished ones as the table takes them."""
         return [run.finished for run in self.finished]
 
+    @property
+    def most_seeds(self) -> int:
+        """Of a label's finished runs."""
+        return max((row.seeds for row in self.rows), default=0)
+
+    @property
+    def is_tiny(self) -> bool:
+        """Whether the recipe was shrunk by --tiny, which tests the program and says nothing about methods."""
+        return self.recipe.endswith("-tiny")
+
+    def seeds_of(self, label: str) -> int:
+        """How many finished runs a label has."""
+        return sum(run.label == label for run in self.finished)
+
     def has(self, key: str) -> bool:
         """Whether any run has a metric."""
         return any(key in run.curves for run in self.runs)

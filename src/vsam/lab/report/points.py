@@ -15,6 +15,7 @@ __all__ = [
     "accuracy_axis",
     "is_against_sam",
     "published_spots",
+    "speed_axis",
     "speed_deviations",
     "speed_points",
 ]
@@ -85,6 +86,11 @@ def published_spots(rows: Sequence[Row], published: Mapping[str, Published]) -> 
         for label, numbers in published.items()
         if numbers.of_sam is not None
     }
+
+
+def speed_axis(rows: Sequence[Row]) -> str:
+    """The title of the speed's axis."""
+    return "training speed, SAM = 1" if is_against_sam(rows) else "training speed, images per second"
 
 
 def accuracy_axis(images: str, with_papers: bool) -> str:

@@ -9,6 +9,7 @@ from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.report.find import find_runs
 from vsam.lab.report.groups import Group, group_runs, labels_of
 from vsam.lab.report.metrics import STEP_METRICS
+from vsam.lab.report.page.judged import judge_folders
 from vsam.lab.report.page.page import make_page
 from vsam.lab.report.page.results import published_numbers
 from vsam.lab.report.paper_tables import to_latex, to_markdown
@@ -28,7 +29,7 @@ class ReportFiles:
         figures: the SVG and PNG files.
         tables: the Markdown and LaTeX files.
         num_finished: runs that are in the tables.
-        problems: a sentence for each run that is not wholly in the report.
+        problems: a sentence for each run or study that is not wholly in the report.
     """
 
     page: Path
@@ -58,7 +59,8 @@ def write_report(
         raise UserError(f"{output} is a folder: give the name of a file.")
     groups, outside = group_runs(read_drawn(path) for path in find_runs(folders))
     make_folder(output.parent)
-    write_atomically(output, make_page(groups, outside, title))
+    judged, unread = judge_folders(folders)
+    write_atomically(output, make_page(groups, outside, title, judged))
     drawn: list[Path] = []
     tables: list[Path] = []
     if figures and groups:
@@ -71,7 +73,7 @@ def write_report(
         figures=tuple(drawn),
         tables=tuple(tables),
         num_finished=sum(len(group.finished) for group in groups),
-        problems=tuple(f"{run.path}: {' '.join(run.problems)}" for run in listed),
+        problems=(*unread, *(f"{run.path}: {' '.join(run.problems)}" for run in listed)),
     )
 
 

@@ -1,8 +1,7 @@
-"""The interactive figures: valid for plotly, few points, the runs' numbers, names as plain text."""
+"""The interactive figures: few points, the runs' numbers, names as they are, and the same in words."""
 
 import json
 
-import plotly.graph_objects
 import pytest
 
 from lab.report.made import accuracy_at, make_comparison, make_run
@@ -26,89 +25,102 @@ def charts_of(group):
     return [speed, *epoch_charts(group, styles), *step_charts(group, styles), sample_chart(group, styles)]
 
 
-def traces(chart, label):
-    return [trace for trace in chart.spec["data"] if trace["meta"] == label]
+def series(chart, label):
+    return [one for one in chart.spec["series"] if one["label"] == label]
 
 
-def test_plotly_accepts_every_figure(group):
+def test_every_figure_is_json_with_what_its_kind_needs(group):
     charts = charts_of(group)
-    assert len(charts) == 1 + 4 + 6 + 1
+    assert [chart.spec["kind"] for chart in charts] == ["points", *["curves"] * 10, "strips"]
     for chart in charts:
-        plotly.graph_objects.Figure(data=chart.spec["data"], layout=chart.spec["layout"])
         json.dumps(chart.spec, allow_nan=False)
+        assert all({"label", "color"} <= one.keys() for one in chart.spec["series"])
 
 
 def test_learning_curves_are_means_with_bands_over_seeds(group):
-    chart = charts_of(group)[1]
-    band, line = traces(chart, "sam")
+    [line] = series(charts_of(group)[1], "sam")
     seeds = [[accuracy_at("sam", seed, epoch) for epoch in range(3)] for seed in (0, 1)]
     assert line["x"] == [1, 2, 3]
     assert line["y"] == pytest.approx([(low + high) / 2 for low, high in zip(*seeds, strict=True)], abs=5e-4)
-    assert band["y"] == pytest.approx(seeds[1] + seeds[0][::-1], abs=5e-4)
+    assert line["low"] == pytest.approx(seeds[0], abs=5e-4)
+    assert line["high"] == pytest.approx(seeds[1], abs=5e-4)
+
+
+def test_one_seed_has_no_band_even_where_a_point_is_several_steps(tmp_path):
+    [group], _ = read_groups(make_run(tmp_path / "run", "sam", epochs=300, steps_per_epoch=4))
+    curves = [chart for chart in charts_of(group) if chart.spec["kind"] == "curves"]
+    assert any(len(chart.spec["series"][0]["x"]) < 300 for chart in curves)
+    assert not any("low" in one or "high" in one for chart in curves for one in chart.spec["series"])
 
 
 def test_unfinished_runs_are_dotted_lines_of_their_own(group):
-    *_, loose = traces(charts_of(group)[1], "vsam")
+    *_, loose = series(charts_of(group)[1], "vsam")
     assert loose["name"] == "vsam, seed 2, unfinished"
-    assert loose["line"]["dash"] == "dot"
+    assert loose["dash"] == "dot"
     assert loose["y"] == pytest.approx([accuracy_at("vsam", 2, epoch) for epoch in range(3)], abs=5e-4)
 
 
 def test_a_method_has_one_colour_everywhere(group):
     for label, style in styles_for(group.labels).items():
         for chart in charts_of(group):
-            for trace in traces(chart, label):
-                assert style.color in json.dumps(trace)
+            assert all(one["color"] == style.color for one in series(chart, label))
 
 
 def test_accuracies_have_bars_over_seeds_and_speeds_of_so_few_turns_none(group):
     chart = charts_of(group)[0]
-    [sam], [sgd] = traces(chart, "sam"), traces(chart, "sgd")
-    assert (sam["x"], sam["error_x"]["visible"]) == ([1], False)
-    assert sgd["x"][0] > 1
-    assert not sgd["error_x"]["visible"]
-    assert sgd["error_y"]["array"] == pytest.approx([1.5 / 2**0.5], rel=1e-4)
-    assert chart.spec["layout"]["xaxis"]["title"]["text"] == "training speed, SAM = 1"
+    [sam], [sgd] = series(chart, "sam"), series(chart, "sgd")
+    assert (sam["x"], sam["x_std"]) == (1, 0)
+    assert sgd["x"] > 1
+    assert sgd["x_std"] == 0
+    assert sgd["y_std"] == pytest.approx(1.5 / 2**0.5, rel=1e-4)
+    assert chart.spec["x"] == "training speed, SAM = 1"
 
 
-def test_without_sam_speeds_are_images_a_second(tmp_path):
+def test_without_sam_speeds_are_images_per_second(tmp_path):
     [group], _ = read_groups(make_comparison(tmp_path, methods=("sgd", "vsam")))
     chart = charts_of(group)[0]
-    assert "images a second" in chart.spec["layout"]["xaxis"]["title"]["text"]
-    assert traces(chart, "sgd")[0]["x"] == [1000.5]
+    assert chart.spec["x"] == "training speed, images per second"
+    assert series(chart, "sgd")[0]["x"] == 1000.5
 
 
 def test_the_papers_points_are_hollow(tmp_path):
     [group], _ = read_groups(make_run(tmp_path / "run", "sam", recipe="cifar10-resnet18", epochs=200))
-    ours, papers = traces(charts_of(group)[0], "sam")
-    assert ours["marker"]["symbol"] == "square" or "-open" not in ours["marker"]["symbol"]
-    assert papers["marker"]["symbol"].endswith("-open")
-    assert (papers["x"], papers["y"]) == ([1.0], [96.62])
-    assert papers["name"] == "sam, the paper's, best epoch"
-    layout = charts_of(group)[0].spec["layout"]
-    assert "filled: last epoch; hollow: best" in layout["yaxis"]["title"]["text"]
+    ours, papers = series(charts_of(group)[0], "sam")
+    assert "hollow" not in ours
+    assert papers["hollow"]
+    assert (papers["x"], papers["y"]) == (1, 96.62)
+    assert papers["name"] == "sam, the paper's"
+    assert "filled: last epoch; hollow: best" in charts_of(group)[0].spec["y"]
 
 
 def test_samples_are_a_row_a_run(group):
     chart = charts_of(group)[-1]
-    [vsam] = traces(chart, "vsam")
-    assert vsam["z"] == [[float(step % 3 == 1) for step in range(1, 13)]] * 3
-    assert chart.spec["rows"][1] == ["vsam, seed 0", "vsam, seed 1", "vsam, seed 2, unfinished"]
-    assert traces(chart, "sgd") == []
+    [vsam] = series(chart, "vsam")
+    assert [row["share"] for row in vsam["rows"]] == [[int(step % 3 == 1) for step in range(1, 13)]] * 3
+    assert [row["name"] for row in vsam["rows"]] == ["vsam, seed 0", "vsam, seed 1", "vsam, seed 2, unfinished"]
+    assert series(chart, "sgd") == []
+
+
+def test_every_figure_says_its_numbers_in_words(group):
+    speed, accuracy, *_, samples = charts_of(group)
+    rows = {row.label: row for row in group.rows}
+    assert (
+        f"sgd {rows['sgd'].accuracy:.2f} % at {rows['sgd'].ais_ratio_to_sam:.2f} times SAM's speed" in speed.alternative
+    )
+    assert f"sam {rows['sam'].accuracy:.4g}; " in accuracy.alternative
+    assert accuracy.alternative.startswith("Test accuracy over the epochs, at the end: ")
+    assert samples.alternative == "Share of the 12 steps that were sampled: sam 100%; vsam 33%."
 
 
 def test_long_runs_become_few_points(tmp_path):
     [group], _ = read_groups(make_run(tmp_path / "run", "sam", epochs=3000, steps_per_epoch=10))
     charts = charts_of(group)
-    assert all(len(trace["x"]) <= 500 for chart in charts for trace in chart.spec["data"])
+    curves = [one for chart in charts for one in chart.spec["series"] if chart.spec["kind"] == "curves"]
+    assert all(len(one["x"]) <= 500 for one in curves)
     assert len(json.dumps([chart.spec for chart in charts])) < 200_000
 
 
-def test_names_are_text_and_nothing_else(tmp_path):
+def test_names_are_as_they_are(tmp_path):
     rename(make_run(tmp_path / "run"), EVIL)
     [group], _ = read_groups(tmp_path)
-    for chart in charts_of(group):
-        for trace in chart.spec["data"]:
-            shown = [trace.get("name", ""), *trace.get("text", [])]
-            assert not any("<" in text for text in shown)
-        assert not any("<" in name for row in chart.spec.get("rows", []) for name in row)
+    assert all(one["name"] == EVIL for chart in charts_of(group)[:-1] for one in chart.spec["series"])

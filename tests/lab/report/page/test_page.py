@@ -1,7 +1,6 @@
 """The page as a file: valid, self-contained, and every text escaped."""
 
 import json
-import re
 from html.parser import HTMLParser
 
 import pytest
@@ -66,7 +65,7 @@ def test_the_page_says_what_it_is(evil):
     assert len(reader.all("h1")) == 1
     assert len(reader.all("caption")) == len(reader.all("table")) == 3
     assert all("scope" in attributes for attributes in reader.all("th"))
-    assert all("aria-label" in a for a in reader.all("div") if a.get("class") == "plot")
+    assert all(len(a["aria-label"]) > 30 for a in reader.all("div") if a.get("class") == "plot")
 
 
 def test_nothing_points_outside(evil):
@@ -80,9 +79,33 @@ def test_nothing_points_outside(evil):
     assert "@import" not in evil[: evil.index("</style>")]
 
 
-def test_plotly_is_there_once(evil):
+def test_a_page_is_small(evil, tmp_path):
     assert len(Reader(evil).all("script")) == 3
-    assert len(re.findall(r"\* plotly\.js v", evil)) == 1
+    make_comparison(tmp_path, seeds=(0,), epochs=30, steps_per_epoch=32)
+    assert len(make_page(*read_groups(tmp_path)).encode()) < 150_000
+
+
+def test_tiny_runs_are_marked(tmp_path):
+    make_run(tmp_path / "run", changes=("name=cifar10-small-tiny",))
+    page = make_page(*read_groups(tmp_path))
+    assert page.count('<span class="badge">tiny run</span>') == 2
+    assert "A tiny run tests the program and says nothing about the methods." in page
+    make_run(tmp_path / "other/run")
+    assert '<span class="badge">' not in make_page(*read_groups(tmp_path / "other"))
+
+
+def test_the_page_says_its_date_and_its_sum(tmp_path):
+    make_run(tmp_path / "run", "sam", date="2026-02-27T10:00:00+00:00")
+    page = make_page(*read_groups(tmp_path))
+    assert "runs finished on 27 February 2026." in page
+    assert '<p class="summary">sam reached ' in page
+
+
+def test_details_are_round_numbers_with_plain_names(tmp_path):
+    make_run(tmp_path / "run", ais=1234.56789, seconds=0.123456, train_images=2000, split="test")
+    texts = [data for _, data in Reader(make_page(*read_groups(tmp_path))).texts]
+    assert {"1,234.57", "0.123", "2,000", "train images"} <= set(texts)
+    assert not any("1234.5" in text or "0.12345" in text for text in texts if not text.startswith("{"))
 
 
 def test_names_cannot_become_elements(evil):
@@ -95,8 +118,8 @@ def test_names_cannot_become_elements(evil):
 
 def test_the_figures_data_survive(evil):
     start = evil.index('id="charts">') + len('id="charts">')
-    charts = json.loads(evil[start : evil.index("</script>", start)])
-    assert {trace["meta"] for chart in charts for trace in chart["data"]} == {"sgd", "sam", EVIL}
+    charts = json.loads(evil[start : evil.index("</script>", start)])["charts"]
+    assert {one["label"] for chart in charts for one in chart["spec"]["series"]} == {"sgd", "sam", EVIL}
 
 
 def test_runs_that_are_not_whole_are_listed_with_the_reason(evil):
@@ -110,7 +133,7 @@ def test_broken_runs_alone_still_make_a_page(tmp_path):
     (make_run(tmp_path / "run") / "config.toml").unlink()
     reader = Reader(make_page(*read_groups(tmp_path)))
     assert ("h1", "No usable runs") in reader.texts
-    assert len(reader.all("script")) == 2
+    assert len(reader.all("script")) == 3
 
 
 def test_a_long_list_of_runs_that_are_not_whole_is_folded(tmp_path):

@@ -85,11 +85,11 @@ def save_figure(figure: Figure, path_without_suffix: Path) -> tuple[Path, Path]:
 
 
 def draw_metric(axes: Axes, group: Group, metric: Metric, styles: Styles) -> None:
-    """A metric of all labels: the mean over seeds with a band, and unfinished runs as dotted lines."""
+    """A metric of all labels: the mean over seeds, with a band over several; unfinished runs as dotted lines."""
     for label in group.labels:
         curve = group.curve(label, metric.key)
         if curve is not None:
-            _draw_curve(axes, curve, styles[label])
+            _draw_curve(axes, curve, styles[label], has_band=group.seeds_of(label) > 1)
     for run, curve in group.loose_curves(metric.key):
         axes.plot(curve.middle, curve.mean, ":", color=styles[run.label].color, linewidth=0.9)
     axes.set_ylabel(re.sub(r"ĉ_(\w+)", r"$\\hat{c}_\\mathrm{\1}$", metric.axis))
@@ -97,7 +97,7 @@ def draw_metric(axes: Axes, group: Group, metric: Metric, styles: Styles) -> Non
     axes.margins(x=0.01)
 
 
-def _draw_curve(axes: Axes, curve: Buckets, style: Style) -> None:
+def _draw_curve(axes: Axes, curve: Buckets, style: Style, *, has_band: bool) -> None:
     is_point = len(curve.index) == 1
     axes.plot(
         curve.middle,
@@ -107,7 +107,7 @@ def _draw_curve(axes: Axes, curve: Buckets, style: Style) -> None:
         linewidth=1.3,
         markersize=4,
     )
-    if (curve.low < curve.high).any():
+    if has_band:
         axes.fill_between(curve.middle, curve.low, curve.high, color=style.color, alpha=0.15, linewidth=0)
 
 

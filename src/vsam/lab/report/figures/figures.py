@@ -25,7 +25,7 @@ from vsam.lab.report.figures.drawing import (
 )
 from vsam.lab.report.groups import Group, labels_of
 from vsam.lab.report.metrics import STEP_METRICS
-from vsam.lab.report.points import Spot, accuracy_axis, is_against_sam, published_spots, speed_points
+from vsam.lab.report.points import Spot, accuracy_axis, published_spots, speed_axis, speed_points
 from vsam.lab.report.read import DrawnRun
 from vsam.lab.report.style import Style, styles_for
 from vsam.lab.report.text import shortened
@@ -63,7 +63,7 @@ def accuracy_against_speed(
         for label, spot in hollow.items():
             _draw_point(axes, spot, styles[label], fillstyle="none")
         axes.margins(0.08)
-        axes.set_xlabel("training speed, SAM = 1" if is_against_sam(rows) else "training speed, images a second")
+        axes.set_xlabel(speed_axis(rows))
         axes.set_ylabel(accuracy_axis(images, bool(hollow)).replace(" (", "\n("))
         title = _shorter(f"{name}: {_title(rows)}" if name else _title(rows), figure)
         axes.set_title(f"{title}\n{_explain_points(rows, [*hollow.values()])}", parse_math=False)
@@ -88,7 +88,7 @@ def learning_curves(group: Group, styles: Styles | None = None) -> Figure:
                 axes.set_xlabel("epoch")
         width = max(run.curves["test_accuracy"].width for run in group.runs if "test_accuracy" in run.curves)
         figure.suptitle(
-            f"{_shorter(group.title, figure)}\n{_explain_band(width, 'epoch')}", fontsize=9, parse_math=False
+            f"{_shorter(group.title, figure)}\n{_explain_band(group, width, 'epoch')}", fontsize=9, parse_math=False
         )
         add_legend(figure, group.labels, styles)
     return figure
@@ -114,7 +114,7 @@ def norms(groups: Sequence[Group], styles: Styles | None = None) -> Figure:
                 if axes is not grid[metrics.index(metric), 0]:
                     axes.set_ylabel("")
             title = _shorter(group.title, figure, len(groups))
-            column[0].set_title(f"{title}\n{_explain_band(width_for(group.steps), 'step')}", parse_math=False)
+            column[0].set_title(f"{title}\n{_explain_band(group, width_for(group.steps), 'step')}", parse_math=False)
             column[-1].set_xlabel("step")
             whole_numbers(column[-1])
         figure.align_ylabels(grid[:, 0])
@@ -153,8 +153,10 @@ def _samples_of(group: Group, label: str) -> bool:
     return any(run.sampled is not None and len(run.sampled.index) > 0 for run in group.runs if run.label == label)
 
 
-def _explain_band(width: int, unit: str) -> str:
+def _explain_band(group: Group, width: int, unit: str) -> str:
     mean = f"mean of {width:,} {unit}s" if width > 1 else "mean"
+    if group.most_seeds < 2:
+        return f"{mean}, one seed" if width > 1 else "one seed"
     return f"{mean} over seeds, band from the lowest to the highest"
 
 

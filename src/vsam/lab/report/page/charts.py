@@ -1,8 +1,6 @@
-"""The interactive figures: plain dictionaries that plotly.js draws; every name in them is escaped."""
+"""The interactive figures as plain dictionaries, which `chart.js` draws, each with its numbers in words."""
 
-import html
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,20 +12,12 @@ from vsam.lab.report.metrics import STEP_METRICS, Metric
 from vsam.lab.report.style import Style
 from vsam.lab.report.text import shortened
 
-__all__ = [
-    "Chart",
-    "Styles",
-    "epoch_charts",
-    "make_layout",
-    "plain_text",
-    "sample_chart",
-    "short",
-    "step_charts",
-]
+__all__ = ["Chart", "Styles", "epoch_charts", "sample_chart", "short", "step_charts", "words"]
 
 Styles = Mapping[str, Style]
 
 _LONGEST = 26  # characters of a name that leave room for the figure on a narrow screen
+_MOST_WORDS = 12  # methods that an alternative text names
 
 
 @dataclass(frozen=True)
@@ -35,13 +25,15 @@ class Chart:
     """A figure of the page.
 
     Args:
-        title: what it shows; not escaped.
-        spec: `data` and `layout` of plotly. A trace's `meta` is the label that it belongs to, not escaped. Where there
-            are `rows`, they name the rows of each trace, which the page numbers as far as they are shown.
+        title: what it shows.
+        alternative: its numbers in words, for who does not see it.
+        spec: what is drawn: the `kind` (curves, points or strips), the axes' titles and the `series`, each with the
+            `label` that it belongs to. Texts are as they are: the page never takes them for markup.
         height: in pixels.
     """
 
     title: str
+    alternative: str
     spec: dict[str, Any]
     height: int = 300
 
@@ -61,110 +53,67 @@ def sample_chart(group: Group, styles: Styles) -> Chart | None:
     by_label: dict[str, list[tuple[str, Buckets]]] = {}
     for run in group.runs:
         if run.sampled is not None and len(run.sampled.index):
-            name = plain_text(_run_name(shortened(run.label, _LONGEST), run.seed, run.state))
+            name = _run_name(shortened(run.label, _LONGEST), run.seed, run.state)
             by_label.setdefault(run.label, []).append((name, run.sampled))
     if not by_label:
         return None
-    layout = make_layout("step", "")
-    layout["hovermode"] = "closest"
-    layout["yaxis"] |= {"showgrid": False, "automargin": True}
-    layout["xaxis"] |= {"range": [0.5, group.steps + 0.5], "showgrid": False}
-    spec = {
-        "data": [_strips(label, [row for _, row in rows], styles[label]) for label, rows in by_label.items()],
-        "layout": layout,
-        "rows": [[name for name, _ in rows] for rows in by_label.values()],
+    series = [
+        {
+            "label": label,
+            "color": styles[label].color,
+            "rows": [{"name": name, "share": _numbers(sampled.share)} for name, sampled in rows],
+        }
+        for label, rows in by_label.items()
+    ]
+    width = next(iter(by_label.values()))[0][1].width
+    spec = {"kind": "strips", "x": "step", "y": "", "total": group.steps, "width": width, "series": series}
+    shares = {
+        label: f"{sum(float(row.count.sum()) for _, row in rows) / (len(rows) * group.steps):.0%}"
+        for label, rows in by_label.items()
     }
-    return Chart("Where the samples fell", spec, 80 + 22 * sum(map(len, by_label.values())))
-
-
-def _strips(label: str, rows: Sequence[Buckets], style: Style) -> dict[str, Any]:
-    return {
-        "type": "heatmap",
-        "meta": label,
-        "x": _numbers(rows[0].all_middles),
-        "z": [_numbers(row.share) for row in rows],
-        "zmin": 0,
-        "zmax": 1,
-        "colorscale": [[0, f"{style.color}00"], [1, f"{style.color}ff"]],
-        "showscale": False,
-        "ygap": 3,
-        "hovertemplate": "step %{x}: %{z:.0%} sampled<extra>%{y}</extra>",
-    }
+    alternative = f"Share of the {group.steps:,} steps that were sampled: {words(shares)}."
+    return Chart("Where the samples fell", alternative, spec, 60 + 22 * sum(map(len, by_label.values())))
 
 
 def _curves(group: Group, styles: Styles, metric: Metric, unit: str) -> Chart:
-    traces: list[dict[str, Any]] = []
+    series: list[dict[str, Any]] = []
+    ends: dict[str, str] = {}
     for label in group.labels:
         curve = group.curve(label, metric.key)
         if curve is not None:
-            traces += _with_band(label, curve, styles[label])
+            style = styles[label]
+            look = {"color": style.color, "dash": style.dash, "width": 2}
+            series.append(_line(label, label, curve, look) | (_band(curve) if group.seeds_of(label) > 1 else {}))
+            ends[label] = f"{curve.mean[-1]:.4g}"
     for run, curve in group.loose_curves(metric.key):
-        name = _run_name(run.label, run.seed, run.state)
-        traces.append(_line(run.label, name, curve, {"color": styles[run.label].color, "width": 1, "dash": "dot"}))
-    layout = make_layout(unit, re.sub(r"_(\w+)", r"<sub>\1</sub>", metric.axis))
-    layout["xaxis"] |= {"dtick": 1} if max(trace["x"][-1] for trace in traces) <= 10 else {}
-    layout["yaxis"] |= _bounds(metric)
-    return Chart(metric.title, {"data": traces, "layout": layout})
+        look = {"color": styles[run.label].color, "dash": "dot", "width": 1}
+        series.append(_line(run.label, _run_name(run.label, run.seed, run.state), curve, look))
+        ends.setdefault(f"{run.label}, unfinished", f"{curve.mean[-1]:.4g}")
+    spec = {"kind": "curves", "x": unit, "y": metric.axis, "bounds": list(metric.bounds), "series": series}
+    return Chart(metric.title, f"{metric.title} over the {unit}s, at the end: {words(ends)}.", spec)
 
 
-def _with_band(label: str, curve: Buckets, style: Style) -> list[dict[str, Any]]:
-    line = _line(label, label, curve, {"color": style.color, "width": 2, "dash": style.dash})
-    if (curve.low == curve.high).all():
-        return [line]
-    x = _numbers(curve.middle)
-    band = {
-        "type": "scatter",
-        "mode": "lines",
-        "meta": label,
-        "x": x + x[::-1],
-        "y": _numbers(curve.high) + _numbers(curve.low)[::-1],
-        "fill": "toself",
-        "fillcolor": f"{style.color}26",
-        "line": {"width": 0},
-        "hoverinfo": "skip",
-    }
-    return [band, line]
+def _line(label: str, name: str, curve: Buckets, look: dict[str, Any]) -> dict[str, Any]:
+    return {"label": label, "name": name, "x": _numbers(curve.middle), "y": _numbers(curve.mean), **look}
 
 
-def _line(label: str, name: str, curve: Buckets, line: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines" if len(curve.index) > 1 else "markers",
-        "meta": label,
-        "name": plain_text(name),
-        "x": _numbers(curve.middle),
-        "y": _numbers(curve.mean),
-        "line": line,
-        "marker": {"color": line["color"]},
-        "hovertemplate": "%{y:.4~g}",
-    }
-
-
-def make_layout(across: str, up: str) -> dict[str, Any]:
-    """What all figures have; the colours are the page's."""
-    return {
-        "showlegend": False,
-        "hovermode": "x unified",
-        "margin": {"l": 56, "r": 14, "t": 10, "b": 44},
-        "xaxis": {"title": {"text": across}, "zeroline": False, "tickformat": ",~g", "hoverformat": ",~g"},
-        "yaxis": {"title": {"text": up}, "zeroline": False},
-    }
-
-
-def _bounds(metric: Metric) -> dict[str, Any]:
-    low, high = metric.bounds
-    if high is not None:
-        return {"range": [low, high]}
-    return {"rangemode": "tozero"} if low == 0 else {}
+def _band(curve: Buckets) -> dict[str, Any]:
+    return {"low": _numbers(curve.low), "high": _numbers(curve.high)}
 
 
 def _run_name(label: str, seed: int, state: str) -> str:
     return f"{label}, seed {seed}" + ("" if state == "finished" else ", unfinished")
 
 
-def plain_text(name: str) -> str:
-    """Plotly reads some HTML in texts; quotation marks it takes as they are."""
-    return html.escape(name, quote=False)
+def words(texts: Mapping[str, str]) -> str:
+    """Names with their numbers, as many as one listens to."""
+    return "; ".join(_few(f"{name} {text}" for name, text in texts.items())) or "nothing"
+
+
+def _few(texts: Iterable[str]) -> Sequence[str]:
+    every = list(texts)
+    more = len(every) - _MOST_WORDS
+    return every if more <= 0 else [*every[:_MOST_WORDS], f"and {more} more"]
 
 
 def _numbers(values: NDArray[Any]) -> list[float]:

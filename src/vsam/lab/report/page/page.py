@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from datetime import date
 from importlib import resources
 from typing import Any
 
@@ -9,20 +10,21 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import vsam
-from vsam.lab.errors import UserError
 from vsam.lab.paper import numbers
 from vsam.lab.report.groups import Group, labels_of
 from vsam.lab.report.page.charts import Chart
+from vsam.lab.report.page.judged import Judged
 from vsam.lab.report.page.results import HEADINGS, PAPER_HEADINGS
 from vsam.lab.report.page.sections import make_section
 from vsam.lab.report.read import DrawnRun
 from vsam.lab.report.style import styles_for
+from vsam.lab.report.summary import dates, overall
 from vsam.lab.report.text import printable
 
 __all__ = ["make_page"]
 
 # The browser itself refuses whatever would leave the page.
-_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 _SHAPES = {
     "circle": "M9 6a5 5 0 1 0 10 0a5 5 0 1 0 -10 0z",
     "square": "M9 1h10v10h-10z",
@@ -31,10 +33,11 @@ _SHAPES = {
     "cross": "M12 1h4v3h3v4h-3v3h-4v-3h-3v-4h3z",
     "star": "M14 0l1.5 4h4.3l-3.4 2.7l1.3 4.5l-3.7 -2.7l-3.7 2.7l1.3 -4.5l-3.4 -2.7h4.3z",
 }
+_DASHES = {"solid": "", "dash": "6 3", "dot": "2 2", "dashdot": "6 2 2 2"}
 _LOOK = {
     "policy": _POLICY,
     "shapes": _SHAPES,
-    "dashes": {"solid": "", "dash": "6 3", "dot": "2 2", "dashdot": "6 2 2 2"},
+    "dashes": _DASHES,
     "states": {
         "broken": "not used",
         "unfinished": "unfinished: drawn dotted, not in the table",
@@ -50,13 +53,16 @@ _LOOK = {
 }
 
 
-def make_page(groups: Sequence[Group], outside: Sequence[DrawnRun], title: str | None = None) -> str:
+def make_page(
+    groups: Sequence[Group], outside: Sequence[DrawnRun], title: str | None = None, judged: Sequence[Judged] = ()
+) -> str:
     """The report as HTML.
 
     Args:
         groups: of runs, each with its table and figures.
         outside: runs that are in no group, to be listed with the reason.
         title: of the page; by default what was run.
+        judged: what studies say of the paper's claims.
     """
     environment = Environment(
         loader=PackageLoader("vsam.lab.report.page", "."),
@@ -76,12 +82,19 @@ def make_page(groups: Sequence[Group], outside: Sequence[DrawnRun], title: str |
         sections=sections,
         outside=outside,
         counts=_counts(groups),
+        summary=overall(groups),
+        dates=dates(groups, date.today()),
+        judged=judged,
         flawed=[*outside, *(run for group in groups for run in group.runs if run.problems)],
         facts_of=_facts,
-        specs=_script_json([chart.spec for chart in charts]),
-        plotly=_plotly() if charts else "",
+        specs=_script_json(
+            {
+                "charts": [{"spec": chart.spec, "height": chart.height} for chart in charts],
+                "look": {"shapes": _SHAPES, "dashes": _DASHES},
+            }
+        ),
         css=_resource("page.css"),
-        script=_resource("page.js"),
+        scripts=[_resource("chart.js"), _resource("page.js")],
         version=vsam.__version__,
     )
 
@@ -103,11 +116,21 @@ def _counts(groups: Sequence[Group]) -> str:
 
 
 def _facts(run: DrawnRun) -> list[tuple[str, str]]:
-    """Where the run is, and everything in its summary."""
+    """Where the run is, and everything in its summary, in round numbers."""
     environment = run.summary.get("environment")
     facts = {name: value for name, value in run.summary.items() if name != "environment"}
     facts |= environment if isinstance(environment, dict) else {}
-    return [("folder", str(run.path)), *((str(name), str(value)) for name, value in facts.items())]
+    return [
+        ("folder", str(run.path)),
+        *((str(name).replace("_", " "), _rounded(value)) for name, value in facts.items()),
+    ]
+
+
+def _rounded(value: object) -> str:
+    """A number as people write it; the whole one is in summary.json."""
+    if isinstance(value, float):
+        return f"{value:,.2f}".removesuffix(".00") if abs(value) >= 1 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _script_json(value: Any) -> Markup:
@@ -116,16 +139,6 @@ def _script_json(value: Any) -> Markup:
     for sign in "<>&":
         plain = plain.replace(sign, f"\\u{ord(sign):04x}")
     return Markup(plain)
-
-
-def _plotly() -> Markup:
-    try:
-        from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
-    except ModuleNotFoundError as error:
-        raise UserError("A report needs the package plotly: pip install 'vsam[lab]'.") from error
-    code = str(get_plotlyjs())
-    assert "</script" not in code
-    return Markup(code)
 
 
 def _resource(name: str) -> Markup:

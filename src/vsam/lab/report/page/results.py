@@ -9,8 +9,16 @@ from vsam.lab.report.groups import Group
 
 __all__ = ["HEADINGS", "PAPER_HEADINGS", "Line", "published_numbers", "result_lines"]
 
-HEADINGS = ("accuracy,\u00a0%", "best,\u00a0%", "second gradients", "AIS", "of SAM", "of SGD", "ideal of SAM")
-PAPER_HEADINGS = ("best,\u00a0%", "second gradients", "AIS", "of SAM")
+HEADINGS = (
+    "accuracy,\u00a0%",
+    "best epoch,\u00a0%",
+    "second gradients",
+    "images per second",
+    "speed, SAM\u00a0=\u00a01",
+    "speed, SGD\u00a0=\u00a01",
+    "ideal speed, SAM\u00a0=\u00a01",
+)
+PAPER_HEADINGS = ("best epoch,\u00a0%", "second gradients", "images per second", "speed, SAM\u00a0=\u00a01")
 Cell = tuple[str, str]
 
 

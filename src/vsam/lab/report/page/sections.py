@@ -11,6 +11,7 @@ from vsam.lab.report.page.speed_chart import speed_chart
 from vsam.lab.report.points import published_spots
 from vsam.lab.report.scale import describe_scale, is_small, scale_line
 from vsam.lab.report.style import Style
+from vsam.lab.report.summary import sentence
 
 __all__ = ["Section", "make_section"]
 
@@ -25,6 +26,7 @@ class Section:
         scale: how much was run, in a line.
         facts: the same in full, as names and texts.
         is_small: whether it is smaller than the paper's smallest setting.
+        summary: what came out, in a sentence.
         lines: of the table.
         speed: the number of the figure of accuracy against speed, if there is one.
         epochs, steps: the numbers of the curves' panels.
@@ -37,6 +39,7 @@ class Section:
     scale: str
     facts: list[tuple[str, str]]
     is_small: bool
+    summary: str
     lines: list[Line]
     speed: int | None
     epochs: list[int]
@@ -44,11 +47,6 @@ class Section:
     samples: int | None
     epoch_width: int
     step_width: int
-
-    @property
-    def most_seeds(self) -> int:
-        """Of a row."""
-        return max((row.seeds for row in self.group.rows), default=0)
 
     @property
     def has_hollow(self) -> bool:
@@ -75,6 +73,7 @@ def make_section(group: Group, styles: Mapping[str, Style], charts: list[Chart])
         scale=scale_line(group),
         facts=describe_scale(group),
         is_small=is_small(group),
+        summary=sentence(group),
         lines=result_lines(group, published),
         speed=add(speed_chart(group, styles, published) if group.rows else None),
         epochs=add_all(epoch_charts(group, styles)),

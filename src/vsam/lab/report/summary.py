@@ -1,0 +1,92 @@
+"""What a report comes to, in a sentence, and when its runs were made."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import date, datetime
+
+from vsam.lab.comparison.rows import Row
+from vsam.lab.report.groups import Group
+
+__all__ = ["dates", "overall", "sentence"]
+
+_MOST_NAMED = 4
+_TINY = "A tiny run tests the program and says nothing about the methods."
+
+
+def overall(groups: Sequence[Group]) -> str:
+    """The whole report in a sentence: of one group its own, of several which method was ahead how often."""
+    tables = [group for group in groups if group.rows]
+    if len(tables) < 2:
+        return sentence(tables[0]) if tables else "No run is finished yet."
+    best = Counter(_most_accurate(group.rows).label for group in tables if len(group.rows) > 1)
+    if not best:
+        return f"{len(tables)} settings with one method each."
+    wins = ", ".join(f"{label} in {count}" for label, count in best.most_common(_MOST_NAMED))
+    others = f", others in {sum(best.values()) - sum(n for _, n in best.most_common(_MOST_NAMED))}"
+    few = " With one seed each, differences may be chance." if all(group.most_seeds < 2 for group in tables) else ""
+    tiny = f" {_TINY}" if any(group.is_tiny for group in tables) else ""
+    return f"Most accurate of {best.total()} settings: {wins}{others if len(best) > _MOST_NAMED else ''}.{few}{tiny}"
+
+
+def sentence(group: Group) -> str:
+    """What a group's finished runs say: who was most accurate, and what the others reached at which price."""
+    if not group.rows:
+        return "No run is finished yet."
+    first = _most_accurate(group.rows)
+    named = sorted((row for row in group.rows if row is not first), key=_interest)
+    texts = [
+        f"{first.label} reached {_accuracy(first)}{_price(first)}",
+        *(f"{r.label} {_accuracy(r)}{_price(r)}" for r in named),
+    ]
+    rest = f"; {len(texts) - _MOST_NAMED} more methods are below" if len(texts) > _MOST_NAMED else ""
+    seeds = "one seed, so differences may be chance" if group.most_seeds < 2 else f"mean of {_seeds(group)} seeds"
+    end = f" {_TINY}" if group.is_tiny else ""
+    return f"{'; '.join(texts[:_MOST_NAMED])}{rest} ({group.images} images, last epoch, {seeds}).{end}"
+
+
+def dates(groups: Sequence[Group], today: date) -> str:
+    """When the page was written and its runs were finished, as far as they say so."""
+    found = sorted({day for group in groups for run in group.finished if (day := _day(run.summary.get("date")))})
+    written = f"Written on {_spelled(today)}"
+    if not found:
+        return f"{written}."
+    span = _spelled(found[0]) if len(found) == 1 else f"{_spelled(found[0])} to {_spelled(found[-1])}"
+    return f"{written}; runs finished on {span}." if len(found) == 1 else f"{written}; runs finished from {span}."
+
+
+def _most_accurate(rows: Sequence[Row]) -> Row:
+    return max(rows, key=lambda row: row.accuracy)
+
+
+def _interest(row: Row) -> tuple[int, float]:
+    """The methods that everything is measured against come first, then by accuracy."""
+    known = ("vsam", "sam", "sgd")
+    return (known.index(row.label) if row.label in known else len(known), -row.accuracy)
+
+
+def _accuracy(row: Row) -> str:
+    return f"{row.accuracy:.1f} ± {row.accuracy_std:.1f} %" if row.seeds > 1 else f"{row.accuracy:.1f} %"
+
+
+def _price(row: Row) -> str:
+    """What a method that samples only at times takes, and how fast it is."""
+    share = row.samples / row.steps
+    if not 0 < share < 1:
+        return ""
+    speed = f" at {row.ais_ratio_to_sam:.2f} times SAM's speed" if row.ais_ratio_to_sam is not None else ""
+    return f" with {share:.0%} of the second gradients{speed}"
+
+
+def _seeds(group: Group) -> str:
+    return " or ".join(str(count) for count in sorted({row.seeds for row in group.rows}))
+
+
+def _day(text: object) -> date | None:
+    try:
+        return datetime.fromisoformat(text).date() if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def _spelled(day: date) -> str:
+    return f"{day.day} {day:%B %Y}"

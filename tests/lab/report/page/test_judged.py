@@ -1,0 +1,48 @@
+"""The paper's claims on the page, as the studies in the folder say."""
+
+import json
+import shutil
+from pathlib import Path
+
+from lab.report.made import make_run
+from vsam.lab.paper.claims import judge
+from vsam.lab.report import write_report
+from vsam.lab.report.page.judged import judge_folders
+from vsam.lab.study.write import read_studies
+
+RESULTS = Path(__file__).resolve().parents[4] / "benchmarks/results/small"
+
+
+def test_the_page_has_every_verdict_of_the_studies_in_the_folder(tmp_path):
+    make_run(tmp_path / "studies/runs/sam", "sam")
+    shutil.copy(RESULTS / "table1.json", tmp_path / "studies")
+    page = write_report([tmp_path / "studies"], tmp_path / "report.html", figures=False).page.read_text("utf-8")
+    verdicts = judge(read_studies(tmp_path / "studies"))
+    ran = [verdict for verdict in verdicts if verdict.verdict != "not run"]
+    assert "<h2>The paper’s claims and our runs</h2>" in page
+    assert page.count('<details class="claim">') == len({verdict.claim for verdict in ran})
+    assert f"judged {len(ran)} times: " in page
+    assert page.count(f"<td>{ran[0].verdict}</td>") == sum(verdict.verdict == ran[0].verdict for verdict in ran)
+    assert f"<td>{ran[0].ours}</td>" in page
+
+
+def test_what_was_not_run_is_only_named():
+    [judged], problems = judge_folders([RESULTS])
+    assert problems == []
+    assert judged.missing == []
+    assert "supported" in judged.tally
+
+
+def test_folders_without_studies_say_nothing_and_damaged_ones_are_named(tmp_path):
+    make_run(tmp_path / "run")
+    assert (
+        "claims"
+        not in write_report([tmp_path], tmp_path / "a.html", figures=False)
+        .page.read_text("utf-8")
+        .lower()
+        .split("<script>")[0]
+    )
+    (tmp_path / "table1.json").write_text(json.dumps([1]))
+    files = write_report([tmp_path], tmp_path / "b.html", figures=False)
+    assert len(files.problems) == 1
+    assert "table1.json" in files.problems[0]
