@@ -30,6 +30,8 @@ TESTED = {
     "alpha",
     "closure",
     "compare",
+    "fabric_loop",
+    "lightning_module",
     "listener",
     "mixed_precision",
     "own_mixture",
@@ -71,6 +73,21 @@ def test_both_loops_learn_at_a_fraction_of_the_passes(name: str, capsys: pytest.
     assert sum(losses[-10:]) < sum(losses[90:100])  # and while few do
     assert 100 <= optimizer.num_samples < 130  # the start phase, and few more
     assert f"{optimizer.num_samples} second gradients in 200 steps" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec.* is deprecated:FutureWarning")  # Lightning's own use of torch
+def test_lightning_counts_every_sample_once(capsys: pytest.CaptureFixture[str]) -> None:
+    _, trainer = load("lightning_module")["main"]()
+    assert float(trainer.callback_metrics["loss"]) < 0.3
+    assert float(trainer.callback_metrics["accuracy"]) > 0.9
+    assert 20 < trainer.optimizers[0].num_samples < 50
+    assert "second gradients in 100 steps" in capsys.readouterr().out
+
+
+def test_fabric_learns_at_a_fraction_of_the_passes() -> None:
+    losses, optimizer = load("fabric_loop")["main"]()
+    assert sum(losses[-10:]) < 0.5 * sum(losses[:10])
+    assert 20 < optimizer.num_samples < 50
 
 
 def test_a_scaler_changes_nothing_but_the_scale() -> None:
@@ -141,7 +158,7 @@ def test_examples_use_public_names_only() -> None:
         for word in path.read_text().replace("(", " ").replace(")", " ").split():
             if word.startswith("vsam.") and word.strip(".,:`[]") != "vsam.amp.GradScaler":
                 name = word.split(".")[1].split("[")[0].strip(",:`]")
-                assert name in (*vsam.__all__, "lab"), f"{path.name}: {word}"
+                assert name in (*vsam.__all__, "lab", "integrations"), f"{path.name}: {word}"
 
 
 def blocks(page: Path, language: str) -> list[str]:

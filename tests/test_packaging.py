@@ -17,7 +17,7 @@ import vsam
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "vsam"
-CORE = sorted(path for path in SOURCE.rglob("*.py") if "lab" not in path.relative_to(SOURCE).parts)
+CORE = sorted(path for path in SOURCE.rglob("*.py") if path.relative_to(SOURCE).parts[0] not in ("lab", "integrations"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MACHINE_PATHS = ("/" + "work/", "/" + "root/", "/" + "home/")
 
@@ -55,7 +55,7 @@ def test_the_core_imports_torch_and_the_standard_library_only(path: Path) -> Non
 
 
 def test_importing_the_package_loads_nothing_of_the_lab() -> None:
-    heavy = ["matplotlib", "PIL", "pydantic", "rich", "tomli_w", "typer", "vsam.lab"]
+    heavy = ["matplotlib", "PIL", "pydantic", "rich", "tomli_w", "typer", "vsam.lab", "vsam.integrations"]
     program = f"import sys, vsam; print([name for name in {heavy} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
@@ -76,6 +76,8 @@ def test_every_name_in_all_exists(path: Path) -> None:
         pytest.skip("has no names")
     if "lab" in path.relative_to(SOURCE).parts:
         pytest.importorskip("typer")
+    if path.parent.name == "integrations" and path.name != "__init__.py":
+        pytest.importorskip(path.stem.split("_")[0])  # the package that it is named after
     name = module_name(path)
     module = importlib.import_module(name)
     assert isinstance(module.__all__, list), f"{name} has no list __all__"

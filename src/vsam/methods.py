@@ -6,6 +6,7 @@ from torch import nn
 
 from vsam.between import Decayed, Orthogonal, Plain
 from vsam.errors import check_fraction
+from vsam.lightning_closure import NO_LOSSES, is_lightning
 from vsam.optimizer import Bases, Options, SharpnessAware
 from vsam.parameters import radii
 from vsam.published import describe
@@ -181,14 +182,16 @@ class ESAM(SharpnessAware):
         self.gamma = check_fraction("gamma", gamma, zero=False)
 
     @with_own_hooks
-    def step(self, losses: Losses | None = None, *, scaler: Any = None) -> Any:
+    def step(self, losses: Losses | None = None, *, scaler: Any = None, closure: Losses | None = None) -> Any:
         """Take one step; returns the mean loss of the first pass.
 
         Args:
             losses: `losses(keep=None)` returns the vector of per-sample losses of the batch, or of the indices `keep`,
                 and does not call `backward`. It is called three times: with gradient, without, and on the subset.
             scaler: who scales the losses; `vsam.amp.GradScaler` gives itself.
+            closure: another name for `losses`, by which Fabric and Lightning pass it on.
         """
+        losses = closure if losses is None else losses
         if losses is None:
             raise RuntimeError(
                 "ESAM needs per-sample losses: give step() a function losses(keep=None) that returns the vector of "
@@ -196,6 +199,8 @@ class ESAM(SharpnessAware):
             )
         if not callable(losses):
             raise ValueError(f"losses must be a function, got {type(losses).__name__}: see the example of vsam.ESAM.")
+        if is_lightning(losses):
+            raise RuntimeError(NO_LOSSES)
         is_moving = any(radii(self.param_groups, self.where.rho))
         # Where nothing moves, no sample becomes worse than another: all are kept, as by the base optimizer.
         scale = (lambda loss: loss) if scaler is None else scaler.scale

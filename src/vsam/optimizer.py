@@ -18,6 +18,7 @@ from vsam.engine import Closure, Engine
 from vsam.errors import check_base, check_model, check_not_negative, check_part
 from vsam.hand_over import HandOver, has_fresh_gradient, mark_consumed
 from vsam.history import History
+from vsam.lightning_closure import from_lightning
 from vsam.loading import check_state
 from vsam.parameters import Parameters, complete_radii
 from vsam.parts import Between, When, Where
@@ -27,7 +28,7 @@ from vsam.second_pass import Buffers, ForwardNote, LastWrite
 from vsam.step import Memory, Step
 from vsam.when import Always
 from vsam.where import GlobalNorm
-from vsam.wrapper import with_own_hooks
+from vsam.wrapper import itself, with_own_hooks
 
 __all__ = ["Bases", "Options", "SharpnessAware"]
 
@@ -168,6 +169,8 @@ class SharpnessAware(Engine):
                 once, or twice at a sampled step. Leave it out after `perturb()`.
             scaler: who scaled the loss; `vsam.amp.GradScaler` gives itself.
         """
+        if type(closure) is partial:
+            closure = from_lightning(closure)
         return self._step_without_closure(scaler) if closure is None else self._step(closure, scaler)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -177,6 +180,7 @@ class SharpnessAware(Engine):
 
         Returns whether it is: then run forward and backward again on the same batch. Call `step()` in either case.
         """
+        self = itself(self)
         if self.is_second_pass:
             warn_caller(
                 "perturb() was called again without step(), so the gradients may have been taken at the perturbed "
@@ -208,6 +212,7 @@ class SharpnessAware(Engine):
         For loops without a closure, between `perturb()` and `step()`; otherwise give `max_grad_norm` once and for all.
         Clipping by hand there would make PSF = clipped gs − unclipped g. Returns the norm of the gradients as they are.
         """
+        self = itself(self)
         if self._under_way is None:
             raise RuntimeError(
                 "clip_grad_norm_() belongs between perturb() and step(): write optimizer.perturb(), the second pass if "
@@ -219,6 +224,7 @@ class SharpnessAware(Engine):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients; between `perturb()` and `step()`, first put the weights back."""
+        self = itself(self)
         self._rollback_outside_closures()
         self._note.mark_stale()
         self.base.zero_grad(set_to_none)

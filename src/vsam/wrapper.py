@@ -11,7 +11,15 @@ from torch.optim import Optimizer
 
 from vsam.bases import keep_bases
 
-__all__ = ["Wrapper", "with_own_hooks"]
+__all__ = ["Wrapper", "itself", "with_own_hooks"]
+
+
+def itself(optimizer: Any) -> Any:
+    """The optimizer, where an object is given that only borrows its class, as Lightning and Fabric make them.
+
+    Such an object reads what the optimizer has, but what is set on it the optimizer never sees.
+    """
+    return optimizer.__dict__.get("_optimizer", optimizer)
 
 
 def with_own_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,6 +85,7 @@ class Wrapper(Optimizer, ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """The base optimizer's state and the entry; loads with `weights_only=True`."""
+        self = itself(self)
         for prepare in self._optimizer_state_dict_pre_hooks.values():
             prepare(self)
         state_dict = {**self.base.state_dict(), self.entry: self._save()}
@@ -88,6 +97,7 @@ class Wrapper(Optimizer, ABC):
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue exactly where `state_dict` was taken; a state that does not fit changes nothing."""
+        self = itself(self)
         for change in self._optimizer_load_state_dict_pre_hooks.values():
             changed = change(self, state_dict)
             state_dict = state_dict if changed is None else changed

@@ -1,0 +1,117 @@
+"""Lightning: a mixin with which its optimisation loops run both passes of a step, and only the first one is seen."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from lightning.pytorch.loggers.logger import DummyLogger
+from torch import Tensor
+
+from vsam.integrations.lightning_steps import backward_without_hooks, install
+from vsam.optimizer import SharpnessAware
+
+if TYPE_CHECKING:
+    from lightning.pytorch import LightningModule, Trainer
+else:
+    LightningModule = object  # whichever comes after the mixin, that of pytorch_lightning too
+
+__all__ = ["SharpnessAwareModule"]
+
+
+class SharpnessAwareModule(LightningModule):
+    """Put before `LightningModule`, it makes Lightning's loops run both passes of a sharpness-aware step.
+
+    In automatic optimisation all micro-batches of `accumulate_grad_batches` are repeated at `w + e`, each with the
+    random numbers of its first pass; `gradient_clip_val` and `configure_gradient_clipping` clip the gradient that the
+    base optimizer gets; 16-mixed scales both passes. `self.log`, `self.logger`, torchmetrics that are attributes of the
+    module, `on_before_backward`, `on_after_backward` and `on_before_optimizer_step` see the first pass only. With
+    another optimizer the module is an ordinary one.
+
+    Cost: 1 + sampled passes per step. The micro-batches of a step stay in memory until it is done; a sampled step also
+    copies the metrics' states.
+
+    Example:
+        >>> class Net(SharpnessAwareModule, LightningModule):
+        ...     def training_step(self, batch):
+        ...         loss = self.criterion(self.network(batch[0]), batch[1])
+        ...         self.log("loss", loss)
+        ...         return loss
+        ...
+        ...     def configure_optimizers(self):
+        ...         base = torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
+        ...         return vsam.VSAM(base, model=self)
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        before = cls.__mro__[: cls.__mro__.index(SharpnessAwareModule)]
+        if any(base.__name__ == "LightningModule" for base in before):
+            raise TypeError(
+                "SharpnessAwareModule must come before LightningModule, whose methods it extends: write "
+                f"class {cls.__name__}(SharpnessAwareModule, LightningModule)."
+            )
+
+    @property
+    def is_second_pass(self) -> bool:
+        """Whether the second pass is running, for what the training step does besides computing a loss."""
+        optimizers = self._trainer.optimizers if self._trainer is not None else []
+        return any(isinstance(one, SharpnessAware) and one.is_second_pass for one in optimizers)
+
+    @property
+    def trainer(self) -> "Trainer":
+        """The trainer; when it is attached, its loops learn of the second pass."""
+        return super().trainer
+
+    @trainer.setter
+    def trainer(self, trainer: "Trainer | None") -> None:
+        super(SharpnessAwareModule, type(self)).trainer.fset(self, trainer)  # type: ignore[attr-defined]
+        if trainer is not None:
+            install(trainer, SharpnessAwareModule)
+
+    @property
+    def logger(self) -> Any:
+        """The trainer's logger; in the second pass one that writes nothing."""
+        return DummyLogger() if self.is_second_pass else super().logger
+
+    @property
+    def loggers(self) -> list[Any]:
+        """The trainer's loggers; in the second pass none."""
+        return [] if self.is_second_pass else super().loggers
+
+    def log(self, *args: Any, **kwargs: Any) -> None:
+        """Log a value, in the first pass only."""
+        if not self.is_second_pass:
+            super().log(*args, **kwargs)
+
+    def print(self, *args: Any, **kwargs: Any) -> None:
+        """Print on the first process, in the first pass only."""
+        if not self.is_second_pass:
+            super().print(*args, **kwargs)
+
+    def manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Run a backward pass in manual optimisation; hooks see that of the first pass only."""
+        if self.is_second_pass:
+            backward_without_hooks(self, None, loss, *args, **kwargs)
+        else:
+            super().manual_backward(loss, *args, **kwargs)
+
+    def clip_gradients(
+        self,
+        optimizer: Any,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip the gradient that the base optimizer gets; in manual optimisation, call it before `opt.step()`."""
+        clip: Callable[..., None] = super().clip_gradients
+        if not isinstance(optimizer, SharpnessAware):
+            clip(optimizer, gradient_clip_val, gradient_clip_algorithm)
+        elif self.automatic_optimization:
+            # What is in the groups is unscaled, which Lightning doubts with optimizers that take a scaler's arguments.
+            clip(SimpleNamespace(param_groups=optimizer.param_groups), gradient_clip_val, gradient_clip_algorithm)
+        elif gradient_clip_algorithm == "value":
+            raise ValueError(
+                "gradient_clip_algorithm must be 'norm' in manual optimisation with a sharpness-aware optimizer, got "
+                "'value': clipped by hand, the PSF would be a clipped gs minus an unclipped g."
+            )
+        elif gradient_clip_val:
+            optimizer.clip_grad_norm_(gradient_clip_val)

@@ -1,0 +1,92 @@
+"""The closures of Lightning's optimizers: what would go wrong with them is refused, and Lightning is not imported."""
+
+from functools import partial
+from typing import Any
+
+__all__ = ["NO_LOSSES", "LightningClosure", "from_lightning", "is_lightning"]
+
+NO_LOSSES = (
+    "ESAM chooses samples by their losses, which automatic optimisation does not have. Write "
+    "class Net(SharpnessAwareModule, LightningModule) with SharpnessAwareModule from vsam.integrations.lightning, set "
+    "self.automatic_optimization = False and call self.optimizers().step(losses) in training_step, where "
+    "losses(keep=None) returns the vector of per-sample losses of the batch, or of the indices keep."
+)
+
+_HOOKS = ("on_before_optimizer_step", "on_before_backward", "on_after_backward", "on_before_zero_grad")
+"""Those that would be called in both passes."""
+
+
+def is_lightning(closure: object) -> bool:
+    """Whether this is what Lightning's precision plugins give to `step`."""
+    return type(closure) is partial and getattr(closure.func, "__name__", "") == "_wrap_closure"
+
+
+def from_lightning(closure: partial[Any]) -> Any:
+    """What to run for a closure of Lightning's: None for the one that does nothing; others stay as they are."""
+    if not is_lightning(closure):
+        return closure
+    is_empty = getattr(closure.args[-1], "__name__", "") == "do_nothing_closure"  # opt.step() in manual optimisation
+    checked = LightningClosure(closure)
+    return None if is_empty else checked
+
+
+class LightningClosure:
+    """A closure of Lightning's for a module without `SharpnessAwareModule`: run if both passes are right with it.
+
+    Args:
+        closure: calls hooks and clips gradients after each pass.
+    """
+
+    def __init__(self, closure: partial[Any]) -> None:
+        self._closure = closure
+        self._module, _, self._inner = closure.args
+        self._results: list[Any] = []
+        self._metrics = [vars(module) for module in self._module.modules() if "_update_count" in vars(module)]
+        if (reason := self._reason()) is not None:
+            raise RuntimeError(self._refusal(reason))
+
+    def __call__(self) -> Any:
+        """Run a pass; Lightning keeps the loss of the first."""
+        before = self._num_updates()
+        loss = self._closure()
+        if not self._results and self._num_updates() != before:
+            raise RuntimeError(self._refusal("self.log() and metrics in the training step would count both passes"))
+        self._results.append(getattr(self._inner, "_result", None))
+        if len(self._results) > 1:
+            self._inner._result = self._results[0]
+        return loss
+
+    def _reason(self) -> str | None:
+        """What would go wrong, as far as that can be told before the first pass."""
+        module, trainer = self._module, self._module.trainer
+        if module.automatic_optimization and getattr(self._inner, "_backward_fn", None) is not None:
+            if trainer.accumulate_grad_batches != 1:
+                count = trainer.accumulate_grad_batches
+                return f"accumulate_grad_batches={count} leaves earlier micro-batches out of the second pass"
+            if trainer.gradient_clip_val or _is_own(module, "configure_gradient_clipping"):
+                return "gradients would be clipped after each pass, and not where the base optimizer gets them"
+        for hook in _HOOKS:
+            if any(_is_own(owner, hook) for owner in (module, *trainer.callbacks)):
+                return f"{hook}() would be called in both passes"
+        return None
+
+    def _num_updates(self) -> int:
+        """How often something was logged or a metric updated; logged values are metrics of Lightning's own."""
+        logged = [vars(value) for value in (self._module.trainer._results or {}).values()]
+        return sum(attributes["_update_count"] for attributes in (*self._metrics, *logged))
+
+    def _refusal(self, reason: str) -> str:
+        name = type(self._module).__name__
+        return (
+            f"Lightning runs the second pass as if it were another first one: {reason}. Write:\n"
+            "    from vsam.integrations.lightning import SharpnessAwareModule\n"
+            f"    class {name}(SharpnessAwareModule, LightningModule):"
+        )
+
+
+def _is_own(owner: object, hook: str) -> bool:
+    """Whether a hook is not the one of Lightning's classes."""
+    if hook in vars(owner):
+        return True
+    function = getattr(type(owner), hook, None)
+    return function is not None and function.__module__.split(".")[0] not in ("lightning", "pytorch_lightning")
