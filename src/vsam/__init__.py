@@ -7,10 +7,9 @@ from vsam.optimizer import SharpnessAware
 from vsam.parts import Between, DecidesAfter, DecidesBefore, When, Where
 from vsam.records import Sample, StepRecord
 from vsam.trajectory import MESALoss, SAFLoss
+from vsam.version import __version__ as __version__
 from vsam.when import Always, Every, GradientThreshold, ReleasedVariation, Variation
 from vsam.where import AdaptiveNorm, GlobalNorm, RandomSubset
-
-__version__ = "0.1.0"
 
 __all__ = [
     "AESAM",

@@ -19,7 +19,8 @@ from vsam.lab import own
 from vsam.lab.comparison.compare import compare
 from vsam.lab.data import Dataset, load
 from vsam.lab.errors import DataError, UserError
-from vsam.lab.methods import all_methods, build_optimizer, find_method
+from vsam.lab.methods import all_methods, find_method
+from vsam.lab.methods.build import build_optimizer
 from vsam.lab.models import build
 from vsam.lab.recipes.load import load_recipe
 from vsam.lab.report import write_report

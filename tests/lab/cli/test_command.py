@@ -13,11 +13,12 @@ import pytest
 from typer.main import get_command
 
 from lab.command import QUICK, Command, assert_refused, vsam
-from vsam.lab import models
+from vsam.lab import data, models
 from vsam.lab.cli import main
 from vsam.lab.cli.app import app
 from vsam.lab.methods import METHODS
-from vsam.lab.recipes.load import recipe_names
+from vsam.lab.recipes.files import header_parts, recipe_names
+from vsam.lab.recipes.load import load_recipe
 
 COMMANDS = sorted(get_command(app).commands)
 
@@ -75,6 +76,13 @@ MISTAKES = [
     ("explain",),
     ("explain", "vsm"),
     ("explain", ""),
+    ("recipes", "fashion-maxi"),
+    ("study", "table1", "--methods", "vsm"),
+    ("study", "table1", "--methods", ""),
+    ("study", "table1", "--details"),
+    ("study", "table1", "--compare-paper", "--dry-run"),
+    ("study", "table1", "--compare-paper", "--json", "-"),
+    ("study", "norms", "--scale", "tiny", "--methods", "asam", "--dry-run"),
     ("models", "resnet8"),
     ("quantized", "nowhere"),
     ("data", "cifar10"),
@@ -160,6 +168,51 @@ def test_the_command_alone_shows_all_commands(call):
         assert name in output
         assert name in alone[1] + alone[2]
     assert error == ""
+
+
+@pytest.mark.parametrize("command", [None, *COMMANDS])
+def test_help_fits_80_columns_and_cuts_nothing_off(call, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = call(*([command] if command else []), "--help")[1].splitlines()
+    assert max(map(len, lines)) <= 80
+    assert not [line for line in lines if line.endswith("...") and "[OPTIONS]" not in line]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (("methods",), [method.name for method in METHODS]),
+        (("recipes",), recipe_names()),
+        (("data", "--data-dir", "nowhere"), list(data.names())),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_every_list_is_there_for_programs(call, arguments, names):
+    code, output, error = call(*arguments, "--json")
+    assert (code, error) == (0, "")
+    assert [row["name"] for row in json.loads(output)] == names
+
+
+def test_a_method_is_explained_to_programs_too(call):
+    content = json.loads(call("explain", "vsam", "--json")[1])
+    assert content["settings"]["vsam.alpha"] == 0.2
+    assert "PSF" in content["formula"]
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_shows_its_header_and_its_settings(call, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, output, _ = call("recipes", name)
+    assert code == 0
+    assert max(len(line) for line in output.partition("\nepochs")[0].splitlines()) <= 120
+    told = " ".join(output.split())
+    parts = header_parts(name)
+    for heading, text in parts.items():
+        assert " ".join(text.split()) in told, heading
+    assert "\nepochs = " in output
+    content = json.loads(call("recipes", name, "--json")[1])
+    assert content | parts == content
+    assert content["settings"]["epochs"] == load_recipe(name).epochs
 
 
 def test_models_for_programs(call):

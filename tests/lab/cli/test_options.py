@@ -6,13 +6,16 @@ from typer.main import get_command
 from vsam.lab.cli.app import app
 
 COMMANDS = get_command(app).commands
-SHARED = {"--out", "--tiny", "--set", "--data-dir", "--device"}
+SHARED = {"--out", "--tiny", "--set", "--data-dir", "--device", "--tensorboard"}
 TABLES = {"--json", "--csv", "--markdown", "--latex"}
 
 OPTIONS = {
-    "train": {"recipe", "--tensorboard"} | SHARED,
+    "train": {"recipe"} | SHARED,
     "compare": {"--recipe", "--methods", "--seeds"} | SHARED | TABLES,
-    "study": {"name", "--scale", "--out", "--seeds", "--only", "--compare-paper", "--ray", "--data-dir", "--device"},
+    "study": {
+        *("name", "--scale", "--out", "--seeds", "--only", "--methods", "--dry-run", "--compare-paper", "--details"),
+        *("--ray", "--json", "--data-dir", "--device", "--tensorboard"),
+    },
     "report": {"runs", "--out", "-o", "--title", "--figures"},
     "tune": {"recipe", "--method", "--trials", "--search", "--seeds", "--storage", "--timeout"} | SHARED,
     "bench": {
@@ -26,12 +29,12 @@ OPTIONS = {
         "--out",
         "--json",
     },
-    "methods": set(),
+    "methods": {"--json"},
     "models": {"--json"},
-    "explain": {"method"},
-    "recipes": set(),
-    "data": {"--data-dir"},
-    "quantized": {"run", "--data-dir", "--device"},
+    "explain": {"method", "--json"},
+    "recipes": {"name", "--json"},
+    "data": {"--data-dir", "--json"},
+    "quantized": {"run", "--data-dir", "--device", "--json"},
 }
 
 
@@ -43,8 +46,8 @@ def options(command):
     }
 
 
-def test_the_command_itself_has_one_option():
-    assert options(get_command(app)) == {"--version"}
+def test_the_command_itself_has_these_options():
+    assert options(get_command(app)) == {"--version", "--install-completion", "--show-completion"}
 
 
 def test_the_commands_are_these():

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 import pytest
 from rich.console import Console
 
-from vsam.lab.cli.progress import Bars, make_bars
+from vsam.lab.cli import progress as progress_module
+from vsam.lab.cli.progress import Bars, make_bars, make_status
 
 METHODS = [f"cifar10-small-noisy method-{i}" for i in range(12)]
 STEPS = 1000
@@ -103,3 +104,12 @@ def test_a_single_run_keeps_its_bar():
         (line,) = screen.lines()
     assert "vsam seed 0" in line
     assert "1000/1000" in line
+
+
+def test_without_a_terminal_a_status_is_a_line_now_and_then(capsys, monkeypatch):
+    with make_status() as say:
+        say("too soon")
+        monkeypatch.setattr(progress_module, "_SECONDS_BETWEEN_LINES", -1.0)
+        say("Reading run 1 of 2")
+        say("Reading run 2 of 2")
+    assert capsys.readouterr().err == "Reading run 1 of 2\nReading run 2 of 2\n"

@@ -157,7 +157,7 @@ def test_all_failed(tmp_path):
 def test_the_time_ends_it(tmp_path):
     command = vsam(*ARGUMENTS, "--timeout", "1e-9", folder=tmp_path)
     assert command.code == 0, command.stderr
-    assert "Not finished: 4 trials are to be trained. The same command goes on." in command.stdout
+    assert "Not finished: 4 trials are to be trained. Rerun the same command to resume." in command.stdout
 
 
 def test_ctrl_c(tmp_path):

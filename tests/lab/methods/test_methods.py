@@ -9,7 +9,8 @@ from torch.optim import SGD, AdamW
 import vsam
 from lab.helpers import quick_recipe
 from vsam.lab.errors import UserError
-from vsam.lab.methods import METHODS, build_optimizer, find_method
+from vsam.lab.methods import METHODS, find_method
+from vsam.lab.methods.build import build_optimizer
 
 NAMES = [method.name for method in METHODS]
 

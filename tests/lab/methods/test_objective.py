@@ -7,7 +7,8 @@ from torch.nn import functional as F
 
 from lab.helpers import CPU, quick_recipe
 from vsam.lab.data import Batch
-from vsam.lab.methods import METHODS, build_objective
+from vsam.lab.methods import METHODS
+from vsam.lab.methods.build import build_objective
 from vsam.lab.runs.train import load_data
 
 LOGITS = torch.randn(4, 10, generator=torch.Generator().manual_seed(0))

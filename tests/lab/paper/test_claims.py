@@ -9,7 +9,7 @@ import pytest
 from vsam.lab.errors import UserError
 from vsam.lab.paper.claims import judge
 
-UNDECIDED = "too few seeds/undecided"
+UNDECIDED = "undecided"
 STEPS = 1000
 # Student's t for two degrees of freedom: three values x−d, x, x+d have the interval x ± 4.30265·d/√3 = 2.48414·d.
 REACH = 4.302653 / math.sqrt(3)

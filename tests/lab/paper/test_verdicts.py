@@ -9,7 +9,7 @@ from rich.console import Console
 from vsam.lab.paper.intervals import Interval
 from vsam.lab.paper.verdicts import Verdict, about, decide, more, to_markdown, to_terminal
 
-UNDECIDED = "too few seeds/undecided"
+UNDECIDED = "undecided"
 
 
 def between(low, high, n=5):

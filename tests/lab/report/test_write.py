@@ -41,6 +41,14 @@ def test_figures_can_be_left_out_and_the_same_runs_give_the_same_page(runs, tmp_
     assert {path.name for path in tmp_path.iterdir()} == {"a.html", "b.html"}
 
 
+def test_it_says_what_it_is_doing_at_every_folder_and_run(runs, tmp_path):
+    said = []
+    write_report([runs], tmp_path / "page.html", figures=False, say=said.append)
+    assert said[0] == f"Searching {runs}: 1 folders, 0 runs found"
+    assert [text for text in said if text.startswith("Reading")] == [f"Reading run {n} of 6" for n in range(1, 7)]
+    assert said[-1] == f"Writing {tmp_path / 'page.html'}"
+
+
 def test_flawed_runs_are_named(tmp_path):
     make_run(tmp_path / "good")
     (make_run(tmp_path / "bad", seed=1) / "summary.json").write_text("{")

@@ -37,9 +37,48 @@ def test_a_study_writes_numbers_tables_and_figures(studied):
     assert "Scale: tiny." in (folder / "out/gamma.md").read_text()
 
 
-def test_the_papers_claims_are_judged(studied):
+def test_before_it_trains_it_says_what_that_takes(studied):
+    first = studied[1].stderr.splitlines()[0]
+    assert first.startswith("gamma at scale tiny: 5 runs to train, about ")
+    assert first.endswith("MB of disk.")
+
+
+def test_a_dry_run_says_what_is_left_and_writes_nothing(studied, tmp_path):
+    shutil.copytree(studied[0] / "out", tmp_path / "out")
+    shutil.rmtree(tmp_path / "out/runs/fashion-mini-tiny/sam")
+    before = sorted(tmp_path.rglob("*"))
+    arguments = ("study", "gamma", "--scale", "tiny", "--out", "out", "--dry-run")
+    command = vsam(*arguments, folder=tmp_path)
+    assert (command.code, command.stderr) == (0, "")
+    line = next(line for line in command.stdout.splitlines() if line.startswith("fashion-mini-tiny"))
+    assert line.split()[1:5] == ["5", "4", "0", "1"]
+    assert "1 run to train" in command.stdout
+    assert "runs in this folder" in command.stdout
+    content = json.loads(vsam(*arguments, "--json", "-", folder=tmp_path).stdout)
+    assert (content["runs"], content["finished"], content["missing"]) == (5, 4, 1)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_only_the_named_methods_are_trained_and_the_rows_are_those_that_are_there(tmp_path):
+    arguments = ("study", "norms", "--scale", "tiny", "--out", "out", "--json", "-")
+    for methods, found in (("vsam", ["vsam"]), ("sam", ["sam", "vsam"])):
+        command = vsam(*arguments, "--methods", methods, folder=tmp_path)
+        assert command.code == 0, command.stderr
+        content = json.loads(command.stdout)
+        assert [row["method"] for row in content["rows"]] == found
+    assert {path.parent.name for path in tmp_path.rglob("seed-0")} == {"sam", "vsam"}
+
+
+def test_the_papers_claims_are_judged_in_short_and_in_full(studied):
     folder, command = studied
-    assert "not run" in command.stdout
+    tally = next(line for line in command.stdout.splitlines() if "claims of the paper" in line)
+    assert "not run" in tally
+    assert "95 % interval over seeds" in command.stdout
+    arguments = ("study", "--compare-paper", "--out", "out")
+    content = json.loads(vsam(*arguments, "--json", "-", folder=folder).stdout)
+    assert sum(content["tally"].values()) == len(content["claims"])
+    assert "ours, 95 % interval" not in command.stdout
+    assert "ours, 95 % interval" in vsam(*arguments, "--details", folder=folder).stdout
     assert "\n\n**SAM is more accurate than SGD.**\n\n| run |" in (folder / "out/claims.md").read_text()
 
 

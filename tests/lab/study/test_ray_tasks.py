@@ -9,7 +9,7 @@ from vsam.lab.comparison.progress import NullProgress
 from vsam.lab.errors import UserError
 from vsam.lab.runs.folder import run_path
 from vsam.lab.runs.store import RunStore
-from vsam.lab.study.ray_tasks import ray_trainer
+from vsam.lab.study.ray_tasks import _sharing, ray_trainer
 
 pytest.importorskip("ray", reason="Ray is not installed")
 pytestmark = [
@@ -62,3 +62,14 @@ def test_workers_compute_with_as_many_threads_as_this_process(train, tmp_path):
 def test_a_cluster_that_does_not_answer_is_an_error(address):
     with pytest.raises(UserError, match=f"Ray cannot be reached at '{address}'"):
         ray_trainer(address).__enter__()
+
+
+def test_it_says_how_cores_and_gpus_are_shared_out():
+    cluster = {"CPU": 32.0, "GPU": 4.0}
+    assert _sharing(216, 2, 1, cluster) == (
+        "Ray: 216 runs, each with 2 cores and a GPU of its own; Ray has 32 cores and 4 GPUs: 4 at a time."
+    )
+    assert _sharing(9, 8, 0, cluster).endswith(": 4 at a time. Give --device cuda to train on the GPUs.")
+    assert _sharing(1, 1, 0, {"CPU": 2.0}).endswith("1 core and no GPU; Ray has 2 cores and 0 GPUs: 1 at a time.")
+    with pytest.raises(UserError, match="Ray has no GPU to offer"):
+        _sharing(9, 1, 1, {"CPU": 2.0})

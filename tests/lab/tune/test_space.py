@@ -4,7 +4,8 @@ import pytest
 
 from lab.helpers import quick_recipe
 from vsam.lab.errors import UserError
-from vsam.lab.methods import METHODS, build_optimizer
+from vsam.lab.methods import METHODS
+from vsam.lab.methods.build import build_optimizer
 from vsam.lab.runs.network import build_model
 from vsam.lab.tune.space import Range, change, choose_space, own_values
 

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 import sys
 import warnings
 
@@ -10,6 +11,8 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command; exit with 0, with 1 for what failed while running, or with 2 for what the user gave."""
+    if "_VSAM_COMPLETE" in os.environ:  # typer wraps descriptions to the terminal, and each line would be an answer
+        os.environ["TERMINAL_WIDTH"] = "1000"
     try:
         from vsam.lab.cli.app import app
         from vsam.lab.cli.study import fill_ray

@@ -1,10 +1,11 @@
 """The commands and their options."""
 
-from typing import Annotated
+import functools
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
-import vsam
 from vsam.lab.cli.bench import bench
 from vsam.lab.cli.compare import compare
 from vsam.lab.cli.lists import data, explain, methods, models, recipes
@@ -13,6 +14,7 @@ from vsam.lab.cli.report import report
 from vsam.lab.cli.study import study
 from vsam.lab.cli.train import train
 from vsam.lab.cli.tune import tune
+from vsam.version import __version__
 
 __all__ = ["app"]
 
@@ -20,7 +22,6 @@ app = typer.Typer(
     help="Train networks to flat minima at nearly the price of SGD.",
     no_args_is_help=True,
     invoke_without_command=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -31,9 +32,23 @@ def _options(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
 ) -> None:
     if version:
-        typer.echo(f"vsam {vsam.__version__}")
+        typer.echo(f"vsam {__version__}")
         raise typer.Exit
 
 
+def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, ended by Ctrl-C with one line wherever it has nothing better to say, as while torch is imported."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt:
+            typer.echo("Interrupted.", err=True)
+            raise typer.Exit(1) from None
+
+    return run
+
+
 for command in (train, compare, study, report, tune, bench, methods, models, explain, recipes, data, quantized):
-    app.command()(command)
+    app.command()(_interruptible(command))

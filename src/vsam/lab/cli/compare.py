@@ -1,26 +1,34 @@
 """`vsam compare`."""
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, Use, folder, resumable, typed_command
+from vsam.lab.cli import complete
+from vsam.lab.cli.options import (
+    Changes,
+    DataDir,
+    Device,
+    Out,
+    TensorBoard,
+    Tiny,
+    Use,
+    folder,
+    resumable,
+    typed_command,
+)
+from vsam.lab.cli.output import check_file, is_standard_output, make_console, write_output
 from vsam.lab.cli.progress import make_progress
-from vsam.lab.comparison.compare import compare as run_comparison
-from vsam.lab.comparison.rows import Row, summarise
-from vsam.lab.comparison.tables import SPEEDS, WRITERS, to_record, to_terminal
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.methods import all_methods, find_method
-from vsam.lab.recipes.load import load_recipe
-from vsam.lab.runs.environment import choose_device
-from vsam.lab.runs.folder import run_path
 
-__all__ = ["compare"]
+if TYPE_CHECKING:
+    from vsam.lab.comparison.rows import Row
+
+__all__ = ["compare", "method_names"]
 
 _File = Path | None
 
@@ -30,8 +38,13 @@ def _output(name: str) -> Any:
 
 
 def compare(
-    recipe: Annotated[str, typer.Option("--recipe", help="A recipe's name or file.")] = "fashion-mini",
-    methods: Annotated[str, typer.Option("--methods", help="Names with commas between, or all.")] = "sgd,sam,vsam",
+    recipe: Annotated[
+        str, typer.Option("--recipe", help="A recipe's name or file.", autocompletion=complete.recipes)
+    ] = "fashion-mini",
+    methods: Annotated[
+        str,
+        typer.Option("--methods", help="Comma-separated names, or 'all'.", autocompletion=complete.methods),
+    ] = "sgd,sam,vsam",
     seeds: Annotated[int, typer.Option("--seeds", help="How many seeds, at least 1.")] = 3,
     out: Out = None,
     tiny: Tiny = False,
@@ -39,48 +52,60 @@ def compare(
     use: Use = None,
     data_dir: DataDir = None,
     device: Device = None,
+    tensorboard: TensorBoard = False,
     json: Annotated[_File, _output("json")] = None,
     csv: Annotated[_File, _output("csv")] = None,
     markdown: Annotated[_File, _output("markdown")] = None,
     latex: Annotated[_File, _output("latex")] = None,
 ) -> None:
-    """Train several methods with several seeds and print the table. Finished runs are kept, begun ones continued."""
+    """Compare methods over several seeds in a table.
+
+    Finished runs are kept; rerun the same command to resume.
+    """
+    from vsam.lab.comparison.compare import compare as run_comparison
+    from vsam.lab.comparison.rows import summarise
+    from vsam.lab.comparison.tables import SPEEDS, to_record, to_terminal
+    from vsam.lab.recipes.load import load_recipe
+    from vsam.lab.runs.environment import choose_device
+    from vsam.lab.runs.folder import run_path
+    from vsam.lab.runs.tensorboard import observer
+
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}.")
     if any(change.partition("=")[0].strip() == "method" for change in changes or ()):
         raise UserError("--set method=… is for vsam train: a comparison takes its methods from --methods.")
-    names = [method.name for method in all_methods()] if methods == "all" else _names(methods)
+    names = method_names(methods)
     files = {"json": json, "csv": csv, "markdown": markdown, "latex": latex}
-    to_output = [name for name, file in files.items() if str(file) == "-"]
+    to_output = [name for name, file in files.items() if is_standard_output(file)]
     if len(to_output) > 1:
         raise UserError(f"Only one table fits the standard output, got - for {' and '.join(to_output)}.")
-    chosen, target = choose_device(device), folder(out) or Path("runs")
+    chosen, target, observe = choose_device(device), folder(out) or Path("runs"), observer(tensorboard)
     first = load_recipe(recipe, tiny=tiny, changes=changes or ())
     recipes = [first.updated(method=name, seed=first.seed + i) for i in range(seeds) for name in names]
     make_folder(target)
     place = run_path(target, first).parent.parent
     for file in files.values():
-        if file is not None and str(file) != "-":
-            make_folder(file.parent)
-            if file.is_dir():
-                raise UserError(f"{file} is a folder: give the name of a file.")
+        check_file(file)
     with resumable(), make_progress() as progress:
-        runs, failures = run_comparison(recipes, target, data_dir, chosen, progress)
+        runs, failures = run_comparison(recipes, target, data_dir, chosen, progress, observe)
     rows = summarise(runs)
     if rows:
         write_atomically(place / "comparison.json", to_record(typed_command(), rows, runs))
         _write(rows, files, place / "accuracy-cost.png")
         if not to_output:
-            console = Console(width=None if sys.stdout.isatty() else 120)
+            console = make_console()
             console.print(to_terminal(rows))
-            console.print(SPEEDS, highlight=False)
+            console.print(SPEEDS)
             typer.echo(f"Picture: {place / 'accuracy-cost.png'}")
             typer.echo(f"Runs: {place}")
     if failures:
         raise RunError("These runs are not finished:\n  " + "\n  ".join(failures))
 
 
-def _names(methods: str) -> list[str]:
+def method_names(methods: str) -> list[str]:
+    """The methods that an option names, each once; an unknown one is refused."""
+    if methods == "all":
+        return [method.name for method in all_methods()]
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if not names:
         raise UserError("--methods needs at least one name, like sgd,sam,vsam.")
@@ -89,15 +114,11 @@ def _names(methods: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _write(rows: Sequence[Row], files: dict[str, _File], picture: Path) -> None:
+def _write(rows: "Sequence[Row]", files: dict[str, _File], picture: Path) -> None:
     from vsam.lab.comparison.picture import accuracy_against_cost  # matplotlib takes a second to import
+    from vsam.lab.comparison.tables import WRITERS
 
     write_atomically(picture, accuracy_against_cost(rows))
     for name, file in files.items():
         if file is not None:
-            text = WRITERS[name](rows)
-            if str(file) == "-":
-                sys.stdout.write(text)
-            else:
-                make_folder(file.parent)
-                write_atomically(file, text)
+            write_output(file, WRITERS[name](rows))

@@ -1,85 +1,151 @@
 """`vsam methods`, `models`, `explain`, `recipes` and `data`: what there is."""
 
-import json as json_module
 import shlex
-import sys
+import tomllib
 from collections.abc import Sequence
-from typing import Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from vsam.lab import data as data_room
 from vsam.lab import models as model_room
-from vsam.lab.cli.options import DataDir, Use
+from vsam.lab.cli import complete
+from vsam.lab.cli.options import DataDir, Json, Use
+from vsam.lab.cli.output import facts_text, make_console, show_json
+from vsam.lab.errors import UserError
 from vsam.lab.methods import Method, all_methods, find_method
-from vsam.lab.recipes.load import load_recipe, recipe_header, recipe_names
-from vsam.lab.recipes.recipe import Recipe
-from vsam.lab.recipes.settings import ASAM_TIMES
+from vsam.lab.recipes.files import header_parts, read_recipe, recipe_body, recipe_names
+
+if TYPE_CHECKING:
+    from vsam.lab.recipes.recipe import Recipe
 
 __all__ = ["data", "explain", "methods", "models", "recipes"]
 
 
-def methods(use: Use = None) -> None:
+def methods(json: Json = False, use: Use = None) -> None:
     """List the methods."""
-    _show(("method", "what it does", "cost"), [(m.name, m.summary, m.cost) for m in all_methods()])
+    rows = [{"name": row.name, "summary": row.summary, "cost": row.cost} for row in all_methods()]
+    if json:
+        show_json(rows)
+    else:
+        _show(("method", "what it does", "cost"), [tuple(row.values()) for row in rows])
 
 
-def models(
-    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False, use: Use = None
-) -> None:
-    """List the networks with their numbers of parameters for 10 and 100 classes."""
+def models(json: Json = False, use: Use = None) -> None:
+    """List the networks and their numbers of parameters.
+
+    They are counted for 10 and for 100 classes.
+    """
     rows = model_room.describe()
     if json:
         names = ("name", "parameters_10", "parameters_100")
-        typer.echo(json_module.dumps([{name: row[name] for name in names} for row in rows], indent=2))  # type: ignore[literal-required]
+        show_json([{name: row[name] for name in names} for row in rows])  # type: ignore[literal-required]
         return
     headings = ("model", "10 classes", "100 classes", "structure")
     _show(headings, [(r["name"], f"{r['parameters_10']:,}", f"{r['parameters_100']:,}", r["structure"]) for r in rows])
 
 
-def explain(method: Annotated[str, typer.Argument(help="A method's name, see vsam methods.")], use: Use = None) -> None:
-    """Say what a method computes, what it costs, how to set it, and when not to use it."""
+def explain(
+    method: Annotated[str, typer.Argument(help="A method's name, see vsam methods.", autocompletion=complete.method)],
+    json: Json = False,
+    use: Use = None,
+) -> None:
+    """Say what a method computes, costs and needs.
+
+    Also when not to use it, and where it was published.
+    """
+    from vsam.lab.recipes.load import load_recipe
+
     known = find_method(method)
     recipe = load_recipe("fashion-mini")
-    settings = ", ".join(f"{key}={_setting(recipe, known, key)}" for key in known.settings)
-    facts = {
+    settings = {key: _setting(recipe, known, key) for key in known.settings}
+    facts = {"formula": known.formula, "cost": known.cost, "avoid": known.avoid, "reference": known.reference}
+    if json:
+        return show_json({"name": known.name, "summary": known.summary, **facts, "settings": settings})
+    listed = ", ".join(f"{key}={value}" for key, value in settings.items()) or "none"
+    files = "".join(f" --use {shlex.quote(str(file))}" for file in use or ())
+    shown = {
         "Formula": known.formula,
         "Cost": known.cost,
-        "Settings": f"{settings or 'none'}\n{'':11}(as in the recipe fashion-mini; change with --set)",
+        "Settings": f"{listed}\n(as in the recipe fashion-mini; change with --set)",
         "Avoid": known.avoid,
         "Reference": known.reference,
+        "Try": f"vsam train{files} --set method={method}",
     }
-    lines = [f"{known.name}: {known.summary}.", "", *(f"{name:11}{fact}" for name, fact in facts.items() if fact)]
-    files = "".join(f" --use {shlex.quote(str(file))}" for file in use or ())
-    typer.echo("\n".join([*lines, "", f"Try        vsam train{files} --set method={method}"]))
+    typer.echo(f"{known.name}: {known.summary}.\n")
+    typer.echo(facts_text({name: fact for name, fact in shown.items() if fact}))
+    return None
 
 
-def recipes() -> None:
-    """List the recipes."""
-    rows = []
-    for name in recipe_names():
-        recipe = load_recipe(name)
-        size = f"{recipe.epochs} × {recipe.batch}"
-        rows.append((name, recipe.data.name, recipe.model, size, recipe_header(name).splitlines()[0]))
-    _show(("recipe", "data", "model", "epochs × batch", "what it is"), rows)
+def recipes(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="Show this recipe: what it takes and gives.", autocompletion=complete.recipes),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the recipes, or show one of them.
+
+    A recipe says its command, hardware, time and expected result.
+    """
+    if name is not None:
+        return _show_recipe(name, json)
+    rows = [_recipe_row(name) for name in recipe_names()]
+    if json:
+        return show_json(rows)
+    headings = ("recipe", "data", "model", "epochs × batch", "what it is")
+    cells = [(r["name"], r["data"], r["model"], f"{r['epochs']} × {r['batch']}", r["title"]) for r in rows]
+    _show(headings, cells)
     typer.echo(
-        "\nChange any setting with --set: optimizer=adamw (with lr=0.001), model=wrn16-2, epochs=5. Your own images:\n"
-        "vsam train fashion-mini --set data.name=folder:PATH, where PATH holds train/CLASS/ and test/CLASS/."
+        "\nSee one with vsam recipes NAME. Change any setting with --set: optimizer=adamw (with\n"
+        "lr=0.001), model=wrn16-2, epochs=5. Your own images: vsam train fashion-mini --set\n"
+        "data.name=folder:PATH, where PATH holds train/CLASS/ and test/CLASS/."
     )
+    return None
 
 
-def data(use: Use = None, data_dir: DataDir = None) -> None:
-    """List the data sets: where each was found, what is damaged, or how to get it."""
+def _recipe_row(name: str) -> dict[str, Any]:
+    settings = tomllib.loads(read_recipe(name))
+    facts = {"data": settings["data"]["name"], **{key: settings[key] for key in ("model", "epochs", "batch")}}
+    return {"name": name, **facts, "title": header_parts(name)["title"]}
+
+
+def _show_recipe(name: str, json: bool) -> None:
+    """The header and the settings, as the file has them."""
+    parts = header_parts(name)
+    if not json:
+        title = parts.pop("title") or f"{name} has no comment at its top."
+        typer.echo(facts_text({"": title}) + "\n")
+        if parts:
+            typer.echo(facts_text({heading.capitalize(): text for heading, text in parts.items()}) + "\n")
+        typer.echo(recipe_body(name).strip())
+        return
+    try:
+        settings = tomllib.loads(read_recipe(name))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"Recipe {name} is not valid TOML: {error}.") from error
+    show_json({"name": name, **parts, "settings": settings})
+
+
+def data(json: Json = False, use: Use = None, data_dir: DataDir = None) -> None:
+    """List the data sets, and where each was found.
+
+    Also what is damaged, and how to get what is missing.
+    """
+    described = data_room.describe(data_dir)
+    if json:
+        return show_json([asdict(row) for row in described])
     rows = []
-    for row in data_room.describe(data_dir):
+    for row in described:
         shape = "any" if row.image_shape is None else "×".join(str(n) for n in row.image_shape)
         counts = "any" if row.num_train is None else f"{row.num_train:,} / {row.num_test:,}"
         absent = f"damaged. {row.damage}" if row.damage else f"not found. {row.how_to_get}"
         absent = row.how_to_get if row.name == "folder" else absent
         rows.append(("folder:PATH" if row.name == "folder" else row.name, counts, shape, row.found or absent))
     _show(("data", "train / test", "image", "where"), rows)
+    return None
 
 
 def _show(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -88,10 +154,12 @@ def _show(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table.add_column(heading, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False).print(table)
+    make_console(160).print(table)
 
 
-def _setting(recipe: Recipe, method: Method, key: str) -> object:
+def _setting(recipe: "Recipe", method: Method, key: str) -> object:
+    from vsam.lab.recipes.settings import ASAM_TIMES
+
     if key == "asam.rho" and recipe.asam.rho is None:
         return f"{ASAM_TIMES:g}·rho"
     return method.defaults.get(key, recipe.value(key))

@@ -9,20 +9,50 @@ from typing import Annotated
 
 import typer
 
+from vsam.lab.cli import complete
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.own import use
 
-__all__ = ["Changes", "DataDir", "Device", "Out", "Tiny", "Use", "folder", "resumable", "typed_command"]
+__all__ = [
+    "Changes",
+    "DataDir",
+    "Device",
+    "Json",
+    "JsonFile",
+    "Out",
+    "RecipeName",
+    "TensorBoard",
+    "Tiny",
+    "Use",
+    "folder",
+    "resumable",
+    "typed_command",
+]
 
+RecipeName = Annotated[
+    str, typer.Argument(help="A recipe's name (see vsam recipes) or file.", autocompletion=complete.recipes)
+]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; dots reach into tables."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a setting; dots reach into tables. May be repeated.",
+        autocompletion=complete.settings,
+    ),
 ]
 Tiny = Annotated[bool, typer.Option("--tiny", help="Shrink the recipe to a run of seconds.")]
 DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="Where the data sets lie. Default: $VSAM_DATA, else the user's cache.")
+    Path | None, typer.Option("--data-dir", help="Dataset directory. Default: $VSAM_DATA, else the user's cache.")
 ]
 Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps. Default: the best there is.")]
+TensorBoard = Annotated[
+    bool, typer.Option("--tensorboard", help="Write TensorBoard logs too, to each run's folder tensorboard/.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead, for programs.")]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON; - for the standard output.")
+]
 
 
 def _import(files: list[Path] | None) -> list[Path] | None:

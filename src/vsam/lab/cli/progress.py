@@ -2,20 +2,22 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column
+from rich.text import Text
 
 from vsam.lab.comparison.progress import Progress as Shown
 
-__all__ = ["Bars", "Lines", "make_bars", "make_progress"]
+__all__ = ["Bars", "Lines", "make_bars", "make_progress", "make_status"]
 
 Cells = Sequence[tuple[str, int, int, int]]
 Cell = tuple[str, int]
+_SECONDS_BETWEEN_LINES = 5.0  # so that what is done at once says nothing
 
 
 @contextmanager
@@ -26,6 +28,25 @@ def make_progress() -> Iterator[Shown]:
         return
     with make_bars(Console(stderr=True)) as progress:
         yield Bars(progress)
+
+
+@contextmanager
+def make_status() -> Iterator[Callable[[str], object]]:
+    """What shows the latest of many messages: in a line of its own on a terminal, else every few seconds."""
+    if sys.stderr.isatty():
+        console = Console(stderr=True, markup=False, highlight=False)
+        with console.status("") as status:
+            yield lambda text: status.update(Text(text, no_wrap=True, overflow="ellipsis"))
+        return
+    last = time.monotonic()
+
+    def say(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last > _SECONDS_BETWEEN_LINES:
+            last = time.monotonic()
+            print(text, file=sys.stderr, flush=True)
+
+    yield say
 
 
 def make_bars(console: Console) -> Progress:

@@ -1,24 +1,16 @@
 """`vsam quantized`."""
 
 import shlex
-import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from vsam.lab import models
-from vsam.lab.cli.options import DataDir, Device, Use
-from vsam.lab.data import Batches
+from vsam.lab.cli.options import DataDir, Device, Json, Use
+from vsam.lab.cli.output import make_console, show_json
 from vsam.lab.errors import RunError, UserError
-from vsam.lab.recipes.recipe import check_recipe
-from vsam.lab.runs.checkpoint import load_checkpoint
-from vsam.lab.runs.environment import choose_device
-from vsam.lab.runs.network import evaluate, quantized_model
-from vsam.lab.runs.train import load_data
-from vsam.quantize import size_report
 
 __all__ = ["quantized"]
 
@@ -27,11 +19,20 @@ _ADVICE = "Train the run anew, or give another one."
 
 def quantized(
     run: Annotated[Path, typer.Argument(help="The folder of a run that was trained with quantize settings.")],
+    json: Json = False,
     use: Use = None,
     data_dir: DataDir = None,
     device: Device = None,
 ) -> None:
     """Show a quantized run's bits, sizes and accuracy."""
+    from vsam.lab import models
+    from vsam.lab.data import Batches
+    from vsam.lab.recipes.recipe import check_recipe
+    from vsam.lab.runs.environment import choose_device
+    from vsam.lab.runs.network import evaluate, quantized_model
+    from vsam.lab.runs.train import load_data
+    from vsam.quantize import size_report
+
     content = _read(run)
     recipe = check_recipe(f"of {run}", content["recipe"])
     if recipe.quantize is None:
@@ -47,19 +48,26 @@ def quantized(
         raise UserError(f"{run} holds other weights than those of its quantized {recipe.model}. {_ADVICE}") from error
     accuracy, _ = evaluate(model.to(chosen), Batches.test(dataset), chosen)
     report = size_report(model)
+    if json:
+        sizes = {"full_bytes": report.full_bytes, "quantized_bytes": report.quantized_bytes}
+        layers = [asdict(layer) for layer in report.layers]
+        return show_json({"layers": layers, **sizes, "step": content["step"], "accuracy": accuracy})
     table = Table(box=None, pad_edge=False)
     for heading in ("layer", "weight bits", "activation bits", "full bytes", "quantized bytes"):
         table.add_column(heading, justify="left" if heading == "layer" else "right")
     for layer in report.layers:
-        sizes = (layer.weight_bits, layer.activation_bits, layer.full_bytes, layer.quantized_bytes)
-        table.add_row(layer.name, *(f"{size:,}" for size in sizes))
-    Console(width=None if sys.stdout.isatty() else 120, highlight=False).print(table)
+        numbers = (layer.weight_bits, layer.activation_bits, layer.full_bytes, layer.quantized_bytes)
+        table.add_row(layer.name, *(f"{number:,}" for number in numbers))
+    make_console().print(table)
     ratio = report.full_bytes / report.quantized_bytes
     typer.echo(f"In all {report.full_bytes:,} bytes become {report.quantized_bytes:,}, {ratio:.2f} times less.")
     typer.echo(f"Test accuracy at step {content['step']:,}: {accuracy:.2f} %.")
+    return None
 
 
 def _read(run: Path) -> dict[str, Any]:
+    from vsam.lab.runs.checkpoint import load_checkpoint
+
     path = run / "checkpoint.pt"
     if not path.exists():
         raise UserError(f"{run} holds no checkpoint.pt: give the folder of a run.")

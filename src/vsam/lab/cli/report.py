@@ -6,13 +6,14 @@ from typing import Annotated
 import typer
 
 from vsam.lab.cli.options import Use
+from vsam.lab.cli.progress import make_status
 
 __all__ = ["report"]
 
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUNS", help="Folders of runs, or folders that contain such at any depth.")
+        list[Path], typer.Argument(metavar="RUNS", help="Folders of runs, or folders that contain them at any depth.")
     ],
     output: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.")] = Path(
         "report.html"
@@ -23,13 +24,15 @@ def report(
     ] = True,
     use: Use = None,
 ) -> None:
-    """Write one page with tables and interactive figures of finished runs, which opens without a network.
+    """Write one page with tables and figures of runs.
 
-    Beside it, in a folder of the same name, the figures as SVG and PNG and the tables as Markdown and LaTeX.
+    It is interactive and opens without a network. Beside it, in a folder of the same name, are the figures as SVG and
+    PNG and the tables as Markdown and LaTeX.
     """
     from vsam.lab.report import write_report  # what it draws with takes a second to import
 
-    files = write_report(runs, output, title=title, figures=figures)
+    with make_status() as say:
+        files = write_report(runs, output, title=title, figures=figures, say=say)
     for problem in files.problems:
         typer.echo(f"Note: {problem}", err=True)
     finished = f"{files.num_finished} finished run{'s' if files.num_finished != 1 else ''}"

@@ -1,31 +1,35 @@
 """`vsam study`."""
 
-import shlex
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from vsam.lab.cli.options import DataDir, Device, Out, Use, folder, resumable, typed_command
-from vsam.lab.cli.progress import make_progress
+from vsam.lab.cli import complete
+from vsam.lab.cli.compare import method_names
+from vsam.lab.cli.names import SCALES, STUDIES
+from vsam.lab.cli.options import DataDir, Device, JsonFile, Out, TensorBoard, Use, folder
+from vsam.lab.cli.output import check_file
 from vsam.lab.errors import RunError, UserError
-from vsam.lab.files import make_folder, write_atomically
-from vsam.lab.runs.environment import choose_device
-from vsam.lab.study.plan import STUDIES
-from vsam.lab.study.run import Train, run_study
-from vsam.lab.study.study import SCALES, SEEDS, Outcome, Scale, Study
-from vsam.lab.study.write import check_scale, read_studies, seeds_before, write_study
+from vsam.lab.files import make_folder
 
 __all__ = ["fill_ray", "study"]
 
 
 def study(
-    name: Annotated[str | None, typer.Argument(metavar="|".join(STUDIES), help="Which study.")] = None,
-    scale: Annotated[str, typer.Option("--scale", help="tiny (seconds), small (two cores), paper (a GPU).")] = "small",
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="NAME", help=f"{', '.join(STUDIES)}.", autocompletion=complete.studies),
+    ] = None,
+    scale: Annotated[
+        str,
+        typer.Option(
+            "--scale",
+            help="tiny (seconds), small (hours on two cores) or paper (about 1,000 GPU hours for all studies).",
+            autocompletion=complete.scales,
+        ),
+    ] = "small",
     out: Out = None,
     seeds: Annotated[
         int | None, typer.Option("--seeds", help="How many seeds. Default: as before; at first 3, tiny 1.")
@@ -33,17 +37,92 @@ def study(
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="PART", help="Run only this part, e.g. cifar10-small.")
     ] = None,
+    methods: Annotated[
+        str,
+        typer.Option(
+            "--methods", help="Run only these methods: comma-separated names.", autocompletion=complete.methods
+        ),
+    ] = "all",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be trained, how long it takes, and how much disk.")
+    ] = False,
     compare_paper: Annotated[
         bool, typer.Option("--compare-paper", help="Say which of the paper's claims the studies in FOLDER support.")
     ] = False,
+    details: Annotated[
+        bool, typer.Option("--details", help="With --compare-paper: every effect, its interval and why.")
+    ] = False,
     ray: Annotated[
-        str | None, typer.Option("--ray", metavar="[ADDRESS]", help="Run the cells as Ray tasks, here or on a cluster.")
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="[ADDRESS]",
+            help="Train the runs as Ray tasks, here or on a cluster. On GPUs each run has one of its own.",
+        ),
     ] = None,
+    json: JsonFile = None,
     use: Use = None,
     data_dir: DataDir = None,
     device: Device = None,
+    tensorboard: TensorBoard = False,
 ) -> None:
-    """Run a table or figure of the paper: train what is missing, then write numbers, tables and figures."""
+    """Run a table or figure of the paper.
+
+    Trains what is missing, then writes numbers, tables and figures. Rerun the same command to resume. See what a study
+    takes with --dry-run before you start a long one.
+    """
+    _check(name, scale, seeds, compare_paper, details, dry_run, json)
+    from vsam.lab.cli.study_run import Request, compare_with_paper, run, show_estimate
+    from vsam.lab.study.plan import STUDIES as KNOWN
+    from vsam.lab.study.study import SCALES as KNOWN_SCALES
+    from vsam.lab.study.study import SEEDS
+    from vsam.lab.study.write import check_scale, seeds_before
+
+    chosen = next(known for known in KNOWN_SCALES if known == scale)
+    target = folder(out) or Path("studies") / chosen
+    check_file(json)
+    failures: list[str] = []
+    if name is not None:
+        check_scale(target, name, chosen)
+        given = {"--seeds": seeds, "--only": only, "--ray": ray, "--data-dir": data_dir, "--device": device}
+        given |= {"--methods": methods != "all", "--dry-run": dry_run, "--tensorboard": tensorboard}
+        if KNOWN[name].measure and any(given.values()):
+            option = next(option for option, value in given.items() if value)
+            raise UserError(f"{option} does nothing for {name}, which trains no network. Leave it out.")
+        request = Request(
+            study=KNOWN[name],
+            scale=chosen,
+            seeds=seeds or max(SEEDS[chosen], seeds_before(target, name)),
+            out=target,
+            only=tuple(only or ()),
+            methods=() if methods == "all" else tuple(method_names(methods)),
+            data_dir=data_dir,
+            device=device,
+            ray=ray,
+            tensorboard=tensorboard,
+            json=json,
+        )
+        if dry_run:
+            return show_estimate(request)
+        make_folder(target)
+        failures = run(request)
+    if compare_paper:
+        compare_with_paper(target, details, json)
+    if failures:
+        raise RunError("These runs are not finished:\n  " + "\n  ".join(failures))
+    return None
+
+
+def _check(
+    name: str | None,
+    scale: str,
+    seeds: int | None,
+    compare_paper: bool,
+    details: bool,
+    dry_run: bool,
+    json: Path | None,
+) -> None:
+    """Refuse what cannot work before torch is imported."""
     if scale not in SCALES:
         raise UserError(f"--scale must be one of {', '.join(SCALES)}, got {scale!r}.")
     if name is None and not compare_paper:
@@ -52,85 +131,12 @@ def study(
         raise UserError(f"There is no study {name!r}. Known: {', '.join(STUDIES)}.")
     if seeds is not None and seeds < 1:
         raise UserError(f"--seeds must be at least 1, got {seeds}.")
-    chosen: Scale = next(known for known in SCALES if known == scale)
-    target = folder(out) or Path("studies") / chosen
-    failures: list[str] = []
-    if name is not None:
-        make_folder(target)
-        check_scale(target, name, chosen)
-        options = {"--seeds": seeds, "--only": only, "--ray": ray, "--data-dir": data_dir, "--device": device}
-        given = [option for option, value in options.items() if value]
-        if STUDIES[name].measure and given:
-            raise UserError(f"{given[0]} does nothing for {name}, which trains no network. Leave it out.")
-        count = seeds or max(SEEDS[chosen], seeds_before(target, name))
-        failures = _run(STUDIES[name], chosen, count, target, data_dir, device, only or [], ray)
-    if compare_paper:
-        _compare(target)
-    if failures:
-        raise RunError("These runs are not finished:\n  " + "\n  ".join(failures))
-
-
-def _run(
-    study: Study,
-    scale: Scale,
-    seeds: int,
-    out: Path,
-    data_dir: Path | None,
-    device: str | None,
-    only: list[str],
-    ray: str | None,
-) -> list[str]:
-    outcome: Outcome
-    if study.measure:
-        with resumable(), make_progress() as progress:
-            outcome = study.measure(scale, out, progress)
-    else:
-        chosen = choose_device(device)
-        parts = [part.name for part in study.plan(scale, seeds, out / "runs")]
-        if unknown := [part for part in only if part not in parts]:
-            raise UserError(f"{study.name} has no part {unknown[0]!r} at scale {scale}. Parts: {', '.join(parts)}.")
-        with resumable(), _trainer(ray) as train, make_progress() as progress:
-            outcome = run_study(study, scale, seeds, out, data_dir, chosen, progress, only=only, train=train)
-    if outcome.to_dict()["rows"]:
-        _show(outcome, out, write_study(outcome, out, typed_command()))
-    return outcome.failures
-
-
-@contextmanager
-def _trainer(ray: str | None) -> Iterator[Train | None]:
-    if ray is None:
-        yield None
-        return
-    from vsam.lab.study.ray_tasks import ray_trainer
-
-    with ray_trainer(ray) as train:
-        yield train
-
-
-def _show(outcome: Outcome, out: Path, paths: Sequence[Path]) -> None:
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    for one in outcome.renderables():
-        if isinstance(one, str):
-            typer.echo(one)
-        else:
-            console.print(one)
-    for path in paths:
-        typer.echo(path)
-    if (out / "runs").exists():
-        typer.echo(f"See it all: {shlex.join(['vsam', 'report', str(out), '-o', str(out / 'report.html')])}")
-
-
-def _compare(out: Path) -> None:
-    from vsam.lab.paper.claims import judge, to_markdown
-    from vsam.lab.paper.claims import to_terminal as claims_to_terminal
-
-    studies = read_studies(out)
-    if not studies:
-        raise UserError(f"{out} holds no study yet. Run vsam study table1 first, or name another folder with --out.")
-    verdicts = judge(studies)
-    Console(width=None if sys.stdout.isatty() else 160).print(claims_to_terminal(verdicts))
-    write_atomically(out / "claims.md", to_markdown(verdicts))
-    typer.echo(out / "claims.md")
+    if details and not compare_paper:
+        raise UserError("--details is for --compare-paper: give both, or leave it out.")
+    if compare_paper and dry_run:
+        raise UserError("--compare-paper needs finished runs, and --dry-run trains none: give one of them.")
+    if compare_paper and name is not None and json is not None:
+        raise UserError("--json takes either a study or the paper's claims: run vsam study --compare-paper by itself.")
 
 
 def fill_ray(arguments: Sequence[str]) -> list[str]:

@@ -1,34 +1,42 @@
 """`vsam train`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, Use, folder, resumable
+from vsam.lab.cli.options import Changes, DataDir, Device, Out, RecipeName, TensorBoard, Tiny, Use, folder, resumable
 from vsam.lab.cli.progress import make_progress
-from vsam.lab.errors import UserError
-from vsam.lab.recipes.load import load_recipe
-from vsam.lab.runs.environment import choose_device
-from vsam.lab.runs.folder import run_path
-from vsam.lab.runs.train import Run, load_data
+
+if TYPE_CHECKING:
+    from vsam.lab.runs.train import Run
 
 __all__ = ["train"]
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name (see vsam recipes) or file.")] = "fashion-mini",
+    recipe: RecipeName = "fashion-mini",
     out: Out = None,
     tiny: Tiny = False,
     changes: Changes = None,
     use: Use = None,
     data_dir: DataDir = None,
     device: Device = None,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard logs too.")] = False,
+    tensorboard: TensorBoard = False,
 ) -> None:
-    """Train one recipe. A killed run goes on by the same command; a finished one changes nothing."""
+    """Train one recipe.
+
+    Rerun the same command to resume a killed run; a finished one is left as it is.
+    """
+    from vsam.lab.recipes.load import load_recipe
+    from vsam.lab.runs.environment import choose_device
+    from vsam.lab.runs.folder import run_path
+    from vsam.lab.runs.tensorboard import observer
+    from vsam.lab.runs.train import Run, load_data
+
     settings = load_recipe(recipe, tiny=tiny, changes=changes or ())
     chosen = choose_device(device)
+    observe = observer(tensorboard)
     path = folder(out) or run_path(Path("runs"), settings)
     with resumable(), make_progress() as progress:
         run = Run(settings, path, load_data(settings, data_dir, chosen), chosen)
@@ -41,8 +49,7 @@ def train(
             method, seed = settings.method, settings.seed
             progress.begin([(method, seed, run.step, run.total_steps)])
             run.listeners = (lambda metrics: progress.epoch(method, seed, metrics),)
-            if tensorboard:
-                run.listeners += (_tensorboard(path, run.step),)
+            observe(run)
             while run.step < run.total_steps:
                 run.train_epoch(lambda step: progress.advance(method, seed, step))
         finally:
@@ -50,7 +57,7 @@ def train(
     typer.echo(f"{path}: {_result(run)}")
 
 
-def _result(run: Run) -> str:
+def _result(run: "Run") -> str:
     summary = run.folder.summary
     assert summary is not None
     skips = f", {summary['skipped']:,} skipped as not finite" if summary["skipped"] else ""
@@ -58,19 +65,3 @@ def _result(run: Run) -> str:
         f"{summary['method']} reached {summary['accuracy']:.2f} % (best {summary['best']:.2f} %) with "
         f"{summary['samples']:,} second gradients in {summary['steps']:,} steps{skips}, {summary['ais']:,.0f} images/s."
     )
-
-
-def _tensorboard(path: Path, step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ModuleNotFoundError as error:
-        raise UserError("--tensorboard needs the package tensorboard: pip install 'vsam[lab,tensorboard]'.") from error
-    writer = SummaryWriter(path / "tensorboard", purge_step=step + 1 if step else None)
-
-    def write(metrics: dict[str, Any]) -> None:
-        for name, value in metrics.items():
-            if name not in ("epoch", "step", "turn"):
-                writer.add_scalar(name, value, metrics["step"])
-        writer.flush()
-
-    return write

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vsam.lab.cli.options import Changes, DataDir, Device, Out, Tiny, Use, folder, resumable
+from vsam.lab.cli import complete
+from vsam.lab.cli.options import Changes, DataDir, Device, Out, RecipeName, TensorBoard, Tiny, Use, folder, resumable
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import write_atomically
-from vsam.lab.methods import build_optimizer
-from vsam.lab.runs.environment import choose_device
-from vsam.lab.runs.network import build_model
-from vsam.lab.runs.train import load_data
 
 if TYPE_CHECKING:
     from vsam.lab.tune.plan import Plan
@@ -24,20 +21,30 @@ __all__ = ["tune"]
 
 
 def tune(
-    recipe: Annotated[str, typer.Argument(help="A recipe's name (see vsam recipes) or file.")] = "fashion-mini",
-    method: Annotated[str | None, typer.Option("--method", help="Whose settings; default: the recipe's.")] = None,
+    recipe: RecipeName = "fashion-mini",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            "--method", help="Whose settings are searched. Default: the recipe's.", autocompletion=complete.method
+        ),
+    ] = None,
     trials: Annotated[int, typer.Option("--trials", help="How many in all, those of earlier calls included.")] = 20,
     search: Annotated[
         str | None,
-        typer.Option("--search", metavar="KEY=LOW:HIGH[:log],…", help="Settings and bounds; default: the method's."),
+        typer.Option(
+            "--search",
+            metavar="RANGES",
+            help="Comma-separated KEY=LOW:HIGH or KEY=LOW:HIGH:log. Default: the method's ranges.",
+        ),
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", help="Runs that a trial is the mean of, at least 1.")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", help="Runs per trial, whose mean counts.")] = 1,
     storage: Annotated[
         str | None,
         typer.Option("--storage", metavar="URL", envvar="VSAM_STORAGE", help="A database, to share the work."),
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", metavar="MINUTES", help="Stop after so long; a later call goes on.")
+        float | None,
+        typer.Option("--timeout", metavar="MINUTES", help="Stop after so long; rerun the command to resume."),
     ] = None,
     out: Out = None,
     tiny: Tiny = False,
@@ -45,8 +52,12 @@ def tune(
     use: Use = None,
     data_dir: DataDir = None,
     device: Device = None,
+    tensorboard: TensorBoard = False,
 ) -> None:
-    """Search a method's settings on held-out training images. A killed search goes on by the same command."""
+    """Search a method's settings on held-out images.
+
+    They are taken from the training images. Rerun the same command to resume a killed search.
+    """
     for name, number in (("--trials", trials), ("--seeds", seeds)):
         if number < 1:
             raise UserError(f"{name} must be at least 1, got {number}.")
@@ -56,19 +67,24 @@ def tune(
         raise UserError("--storage must not be empty. Leave it out to keep the search in its folder.")
     _quieten_optuna()
     from vsam.lab.data.validation import hold_out
+    from vsam.lab.methods.build import build_optimizer
+    from vsam.lab.runs.environment import choose_device
+    from vsam.lab.runs.network import build_model
+    from vsam.lab.runs.tensorboard import observer
+    from vsam.lab.runs.train import load_data
     from vsam.lab.tune.plan import make_plan
     from vsam.lab.tune.progress import make_watcher
     from vsam.lab.tune.search import Search
 
     plan = make_plan(recipe, method=method, search=search, seeds=seeds, tiny=tiny, changes=changes or ())
-    chosen = choose_device(device)
+    chosen, observe = choose_device(device), observer(tensorboard)
     target = folder(out) or Path("tune") / plan.recipe.name / plan.recipe.label
     dataset = load_data(plan.recipe, data_dir, chosen)
     build_optimizer(build_model(plan.recipe, dataset), plan.recipe, 1)  # what is wrong shows before a folder is made
     dataset = hold_out(dataset)
     deadline = None if timeout is None else time.monotonic() + 60 * timeout
     with resumable():
-        work = Search(plan, target, dataset, chosen, trials, storage, deadline)
+        work = Search(plan, target, dataset, chosen, trials, storage, deadline, observe)
         with make_watcher() as watcher:
             num_trained = work.run(watcher)
         with work.results() as results:
@@ -127,4 +143,4 @@ def _report(
         are = "trial is" if left == 1 else "trials are"
         by = "another process" if running == 1 else "other processes"
         elsewhere = f", {running} by {by} at this moment" if running else ""
-        typer.echo(f"Not finished: {left} {are} to be trained{elsewhere}. The same command goes on.")
+        typer.echo(f"Not finished: {left} {are} to be trained{elsewhere}. Rerun the same command to resume.")

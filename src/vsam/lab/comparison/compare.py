@@ -13,6 +13,7 @@ from vsam.lab.errors import InUseError, RunError, UserError
 from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.runs.finished import FinishedRun
 from vsam.lab.runs.store import RunStore, sentence
+from vsam.lab.runs.tensorboard import Observe
 from vsam.lab.runs.train import Run, load_data
 
 __all__ = ["compare", "count_steps"]
@@ -26,11 +27,13 @@ def compare(
     data_dir: str | Path | None,
     device: torch.device,
     progress: Progress | None = None,
+    observe: Observe = lambda run: None,
 ) -> tuple[list[FinishedRun], list[str]]:
     """Train every recipe, the ones of a seed in turns of one epoch, so that noise of the machine hits all alike.
 
     Finished runs are kept, begun ones are continued. A run that fails, is damaged, or that another process is at, does
-    not stop the others: returns the finished runs, and a sentence for each that is not.
+    not stop the others: returns the finished runs, and a sentence for each that is not. `observe` is called with
+    every run before it trains.
     """
     shown = progress or NullProgress()
     store = out if isinstance(out, RunStore) else RunStore(out)
@@ -44,7 +47,7 @@ def compare(
     failures: _Failures = []
     for seed in dict.fromkeys(recipe.seed for recipe in missing):
         own = [recipe for recipe in missing if recipe.seed == seed]
-        failures += _train_seed(own, store, dataset, device, shown, is_first=seed == missing[0].seed)
+        failures += _train_seed(own, store, dataset, device, shown, observe, is_first=seed == missing[0].seed)
     store.refresh(missing)
     left = [(recipe, why) for recipe, why in failures if not store.run(recipe).is_finished]
     return store.finished(recipes), [*damaged, *(sentence(recipe, why) for recipe, why in left)]
@@ -61,6 +64,7 @@ def _train_seed(
     dataset: Dataset,
     device: torch.device,
     shown: Progress,
+    observe: Observe,
     *,
     is_first: bool,
 ) -> _Failures:
@@ -71,6 +75,7 @@ def _train_seed(
         for recipe in recipes:
             try:
                 runs.append(Run(recipe, store.path(recipe), dataset, device))
+                observe(runs[-1])
             except (RunError, UserError) as error:
                 is_mistaken = isinstance(error, UserError) and not isinstance(error, InUseError)
                 if is_mistaken and is_first:

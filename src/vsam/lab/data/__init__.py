@@ -1,16 +1,20 @@
 """The lab's data: data sets that sit in memory, and reproducible, augmented batches of them."""
 
+import importlib
 import sys
 import types
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from vsam.lab.data.augment import Augment
-from vsam.lab.data.batches import Batch, Batches
 from vsam.lab.data.catalog import DEFAULT, Description, describe, load, names
-from vsam.lab.data.dataset import Dataset
-from vsam.lab.data.validation import HELD_OUT, hold_out
 from vsam.lab.errors import DataError
 from vsam.lab.own import Function, register
+
+if TYPE_CHECKING:
+    from vsam.lab.data.augment import Augment
+    from vsam.lab.data.batches import Batch, Batches
+    from vsam.lab.data.dataset import Dataset
+    from vsam.lab.data.validation import HELD_OUT, hold_out
 
 __all__ = [
     "DEFAULT",
@@ -26,6 +30,22 @@ __all__ = [
     "load",
     "names",
 ]
+
+_NEED_TORCH = {
+    "Augment": "augment",
+    "Batch": "batches",
+    "Batches": "batches",
+    "Dataset": "dataset",
+    "HELD_OUT": "validation",
+    "hold_out": "validation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What needs torch is imported when asked for, so that the list of data sets is there at once."""
+    if name in _NEED_TORCH:
+        return getattr(importlib.import_module(f"vsam.lab.data.{_NEED_TORCH[name]}"), name)
+    raise AttributeError(f"module 'vsam.lab.data' has no attribute {name!r}")
 
 
 class _Room(types.ModuleType):

@@ -4,16 +4,17 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vsam.lab import own
 from vsam.lab.data.archive import find
 from vsam.lab.data.cifar import CIFAR10, CIFAR100, Cifar, load_cifar
-from vsam.lab.data.dataset import Dataset
 from vsam.lab.data.fashion import HOW_TO_GET, check_fashion, find_fashion, load_fashion, load_fashion_mini
-from vsam.lab.data.image_folder import load_folder
-from vsam.lab.data.own import load_own
 from vsam.lab.data.sources import data_directory
 from vsam.lab.errors import DataError, nearest
+
+if TYPE_CHECKING:  # the list is made without torch
+    from vsam.lab.data.dataset import Dataset
 
 __all__ = ["DEFAULT", "LISTED", "Description", "describe", "load", "names"]
 
@@ -52,7 +53,7 @@ def load(
     allow_download: bool = True,
     size: int | None = None,
     grey: bool | None = None,
-) -> Dataset:
+) -> "Dataset":
     """Load a data set into memory.
 
     Args:
@@ -70,6 +71,9 @@ def load(
         >>> load("fashion-mini")
         <Dataset fashion-mini: 4000 train, 1000 test, 10 classes, 1×28×28>
     """
+    from vsam.lab.data.image_folder import load_folder
+    from vsam.lab.data.own import load_own
+
     kind, separator, path = name.partition(":")
     if kind == "folder":
         if not path:

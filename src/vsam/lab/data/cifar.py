@@ -2,14 +2,18 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from vsam.lab.data.archive import obtain
-from vsam.lab.data.dataset import Dataset
 from vsam.lab.data.sources import ArchiveSource, KnownFile
+
+if TYPE_CHECKING:  # the list of data sets is made without torch
+    import torch
+
+    from vsam.lab.data.dataset import Dataset
 
 __all__ = ["CIFAR10", "CIFAR100", "Cifar", "load_cifar"]
 
@@ -32,15 +36,19 @@ class Cifar:
     class_names: tuple[str, ...]
 
 
-def load_cifar(cifar: Cifar, root: Path, *, allow_download: bool = True) -> Dataset:
+def load_cifar(cifar: Cifar, root: Path, *, allow_download: bool = True) -> "Dataset":
     """Read `cifar` from `root`, every file checked against its published size and checksum."""
+    from vsam.lab.data.dataset import Dataset
+
     folder = obtain(cifar.source, root, allow_download=allow_download)
     train_images, train_labels = _read_split(cifar, folder, cifar.train)
     test_images, test_labels = _read_split(cifar, folder, cifar.test)
     return Dataset(cifar.name, train_images, train_labels, test_images, test_labels, cifar.class_names)
 
 
-def _read_split(cifar: Cifar, folder: Path, names: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+def _read_split(cifar: Cifar, folder: Path, names: tuple[str, ...]) -> "tuple[torch.Tensor, torch.Tensor]":
+    import torch
+
     width = cifar.label_bytes + 3 * _SIDE * _SIDE
     records: list[npt.NDArray[np.uint8]] = []
     for name in names:

@@ -7,13 +7,16 @@ import zlib
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+import numpy.typing as npt
 
-from vsam.lab.data.dataset import Dataset
 from vsam.lab.data.sources import KnownFile, check_content, check_directory, lies_there
 from vsam.lab.errors import DataError
+
+if TYPE_CHECKING:  # the list of data sets is made without torch
+    from vsam.lab.data.dataset import Dataset
 
 __all__ = [
     "CLASS_NAMES",
@@ -57,12 +60,12 @@ HOW_TO_GET = (
 _REPLACE = f"Put a whole one in its place, or move the folder away. {HOW_TO_GET}"
 
 
-def load_fashion_mini() -> Dataset:
+def load_fashion_mini() -> "Dataset":
     """The 4,000 training and 1,000 test images in the package (MIT, Zalando SE; see fashion_mini.NOTICE)."""
     content = resources.files("vsam.lab.data").joinpath("fashion_mini.npz").read_bytes()
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         names = ("train_images", "train_labels", "test_images", "test_labels")
-        return _dataset("fashion-mini", *(torch.from_numpy(arrays[name]) for name in names))
+        return _dataset("fashion-mini", *(arrays[name] for name in names))
 
 
 def find_fashion(root: Path) -> Path | None:
@@ -83,7 +86,7 @@ def check_fashion(folder: Path, fashion: Sequence[KnownFile] = FASHION) -> None:
             _read(path, file)  # gzip of an unusual kind may understate the size: reading tells
 
 
-def load_fashion(root: Path, fashion: Sequence[KnownFile] = FASHION) -> Dataset:
+def load_fashion(root: Path, fashion: Sequence[KnownFile] = FASHION) -> "Dataset":
     """Read the full Fashion-MNIST (60,000 and 10,000 images), checked against the known checksums."""
     folder = find_fashion(root)
     if folder is None:
@@ -91,13 +94,17 @@ def load_fashion(root: Path, fashion: Sequence[KnownFile] = FASHION) -> Dataset:
     return _dataset("fashion-mnist", *(_read_idx(folder, file) for file in fashion))
 
 
-def _dataset(name: str, *tensors: torch.Tensor) -> Dataset:
-    train_images, train_labels, test_images, test_labels = tensors
+def _dataset(name: str, *arrays: npt.NDArray[np.uint8]) -> "Dataset":
+    import torch
+
+    from vsam.lab.data.dataset import Dataset
+
+    train_images, train_labels, test_images, test_labels = map(torch.from_numpy, arrays)
     images = train_images.unsqueeze(1), test_images.unsqueeze(1)
     return Dataset(name, images[0], train_labels.long(), images[1], test_labels.long(), CLASS_NAMES)
 
 
-def _read_idx(folder: Path, file: KnownFile) -> torch.Tensor:
+def _read_idx(folder: Path, file: KnownFile) -> npt.NDArray[np.uint8]:
     """The bytes of an idx file: two zeros, the type, the number of dimensions, the dimensions, the values."""
     path = _find_file(folder, file)
     content = _read(path, file)
@@ -106,7 +113,7 @@ def _read_idx(folder: Path, file: KnownFile) -> torch.Tensor:
     dimensions = content[3]
     shape = np.frombuffer(content, dtype=">u4", count=dimensions, offset=4).tolist()
     values = np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * dimensions)
-    return torch.from_numpy(values.reshape(shape).copy())
+    return values.reshape(shape).copy()
 
 
 def _candidates(folder: Path, file: KnownFile) -> list[Path]:

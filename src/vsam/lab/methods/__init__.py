@@ -1,7 +1,7 @@
 """The methods by the names that recipes and tables use: everything about each in one row."""
 
-from vsam.lab.methods.find import all_methods, build_objective, build_optimizer, find_method, is_ours
+from vsam.lab.methods.find import all_methods, find_method, is_ours
 from vsam.lab.methods.row import Method
 from vsam.lab.methods.table import METHODS
 
-__all__ = ["METHODS", "Method", "all_methods", "build_objective", "build_optimizer", "find_method", "is_ours"]
+__all__ = ["METHODS", "Method", "all_methods", "find_method", "is_ours"]

@@ -2,21 +2,21 @@
 
 import inspect
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
-from torch.optim import Optimizer
-
-import vsam
 from vsam.lab.errors import UserError, nearest
 from vsam.lab.methods.row import Method
 from vsam.lab.own import Own, call
-from vsam.lab.recipes.recipe import Recipe
+
+if TYPE_CHECKING:  # methods are also listed, without torch
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from vsam.lab.recipes.recipe import Recipe
 
 __all__ = ["own_method"]
 
 _GIVEN = ("base", "model", "recipe", "rho", "seed", "total_steps")
-_PARTS: dict[str, type] = {"when": vsam.When, "where": vsam.Where, "between": vsam.Between}
 
 
 def own_method(own: Own) -> Method:
@@ -46,7 +46,7 @@ class OwnMethod(Method):
 
     own: Own
 
-    def build(self, base: Optimizer, model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
+    def build(self, base: "Optimizer", model: "nn.Module", recipe: "Recipe", steps: int) -> "Optimizer":
         """What the function returns, or the parts that it returns around the base."""
         for name in recipe.own:
             if f"own.{name}" not in self.defaults:
@@ -57,13 +57,18 @@ class OwnMethod(Method):
         return _optimizer(self.own, made, base, model, recipe)
 
 
-def _optimizer(own: Own, made: object, base: Optimizer, model: nn.Module, recipe: Recipe) -> Optimizer:
+def _optimizer(own: Own, made: object, base: "Optimizer", model: "nn.Module", recipe: "Recipe") -> "Optimizer":
     """The optimizer itself, or the parts that were returned around the base."""
+    from torch.optim import Optimizer
+
+    import vsam
+
+    kinds: dict[str, type] = {"when": vsam.When, "where": vsam.Where, "between": vsam.Between}
     if isinstance(made, Optimizer):
         return made
     parts: dict[str, Any] = {}
     for part in made if isinstance(made, tuple) else (made,):
-        kind = next((name for name, kind in _PARTS.items() if isinstance(part, kind)), None)
+        kind = next((name for name, kind in kinds.items() if isinstance(part, kind)), None)
         if kind is None or kind in parts:
             wrong = f"two parts for {kind}" if kind else f"{type(part).__name__}"
             raise UserError(

@@ -1,14 +1,14 @@
 """What there is to know of a method, in one row."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import nn
-from torch.optim import Optimizer
+if TYPE_CHECKING:  # the rows are also listed and completed, without torch
+    from torch import nn
+    from torch.optim import Optimizer
 
-from vsam.lab.methods.objective import Objective
-from vsam.lab.recipes.recipe import Recipe
+    from vsam.lab.recipes.recipe import Recipe
 
 __all__ = ["Method"]
 
@@ -22,15 +22,16 @@ class Method:
         title: as papers write it.
         summary: what it does, in one line.
         formula: what it computes.
-        cost: in passes a step and memory.
+        cost: in passes per step and memory.
         avoid: when not to use it.
         reference: where it was published.
-        kind: the library's class that wraps the base optimizer; None for methods that are none, or are losses.
+        kind: the name of the library's class that wraps the base optimizer; None for methods that have none.
         section: the table of the recipe whose keys are arguments of `kind`, or of the loss.
         top: the recipe's other keys that it reads; `rho` is an argument of `kind` too.
         takes: further arguments of `kind`, among `every` (the number in the method's name), `seed` and `total_steps`.
         fixed: arguments of `kind` that the method decides, whatever the recipe says.
-        objective: what a run of it minimises.
+        objective: the name of the class in `vsam.lab.methods.objective` that says what a run of it minimises.
+        passes: per step, roughly, where that is known beforehand; what a study will take is estimated from it.
         search: the ranges that `vsam tune` searches, if there are any.
         color: in figures, as #rrggbb; others than ours get one that is free.
         is_quantized: whether the study of quantized networks trains it.
@@ -44,12 +45,13 @@ class Method:
     cost: str = ""
     avoid: str = ""
     reference: str = ""
-    kind: Callable[..., Optimizer] | None = None
+    kind: str | None = None
     section: str | None = None
     top: tuple[str, ...] = ("rho",)
     takes: tuple[str, ...] = ()
     fixed: Mapping[str, Any] = field(default_factory=dict)
-    objective: type[Objective] = Objective
+    objective: str = "Objective"
+    passes: float = 2.0
     search: str | None = None
     color: str | None = None
     is_quantized: bool = False
@@ -58,6 +60,8 @@ class Method:
     @property
     def settings(self) -> tuple[str, ...]:
         """The recipe's keys that it reads, dotted where they are in a table."""
+        from vsam.lab.recipes.recipe import Recipe
+
         table: Any = Recipe.model_fields[self.section].annotation if self.section else None
         own = [f"{self.section}.{key}" for key in table.model_fields if key not in self.fixed] if table else []
         return (*self.top, *own, *self.defaults)
@@ -67,11 +71,15 @@ class Method:
         """The tables of the recipe that it reads."""
         return {key.partition(".")[0] for key in self.settings if "." in key}
 
-    def build(self, base: Optimizer, model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
+    def build(self, base: "Optimizer", model: "nn.Module", recipe: "Recipe", steps: int) -> "Optimizer":
         """The base optimizer, wrapped as the recipe says for a run of so many steps."""
+        import vsam
+
         if self.kind is None:
             return base
         number = recipe.method.rpartition("-")[2]
         run = {"every": int(number) if number.isdecimal() else 1, "seed": recipe.seed, "total_steps": steps}
         settings = {key.rpartition(".")[2]: recipe.value(key) for key in self.settings}
-        return self.kind(base, model=model, **settings, **{name: run[name] for name in self.takes}, **self.fixed)
+        taken = {name: run[name] for name in self.takes}
+        made: Optimizer = getattr(vsam, self.kind)(base, model=model, **settings, **taken, **self.fixed)
+        return made

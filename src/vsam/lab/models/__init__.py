@@ -3,18 +3,13 @@
 import re
 from collections.abc import Callable
 from functools import cache, partial
-from typing import NamedTuple, TypedDict
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from vsam.lab import own
 from vsam.lab.errors import UserError, nearest
-from vsam.lab.models.mobilenet import MobileNet
-from vsam.lab.models.pyramidnet import PyramidNet
-from vsam.lab.models.resnet import ResNet18
-from vsam.lab.models.resnet_cifar import ResNetCIFAR
-from vsam.lab.models.wide_resnet import WideResNet
+
+if TYPE_CHECKING:  # names are also completed, without torch
+    from torch import nn
 
 __all__ = ["ModelRow", "build", "canonical", "count_parameters", "describe", "is_known", "names"]
 
@@ -40,10 +35,10 @@ class ModelRow(TypedDict):
 
 class _Entry(NamedTuple):
     name: str
-    make: Callable[[int, int], nn.Module]
+    make: "Callable[[int, int], nn.Module]"
 
 
-def build(name: str, num_classes: int = 10, in_channels: int = 3) -> nn.Module:
+def build(name: str, num_classes: int = 10, in_channels: int = 3) -> "nn.Module":
     """Build a model by name, its weights drawn from torch's global generator.
 
     Arguments:
@@ -57,6 +52,8 @@ def build(name: str, num_classes: int = 10, in_channels: int = 3) -> nn.Module:
         >>> build("ResNet-18", num_classes=100)(torch.zeros(2, 3, 32, 32)).shape
         torch.Size([2, 100])
     """
+    from torch import nn
+
     if num_classes < 1:
         raise ValueError(f"num_classes must be at least 1, got {num_classes}.")
     if in_channels < 1:
@@ -80,6 +77,8 @@ def canonical(name: str) -> str:
 @cache
 def _checked(name: str) -> str:
     """The spelling of one of ours that can be built."""
+    import torch
+
     with torch.device("meta"):
         _find(name).make(10, 3)
     return _find(name).name
@@ -121,6 +120,8 @@ def count_parameters(name: str, num_classes: int = 10, in_channels: int = 3) -> 
 
 @cache
 def _count(name: str, num_classes: int, in_channels: int) -> int:
+    import torch
+
     with torch.device("meta"):
         model = build(name, num_classes, in_channels)
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
@@ -131,6 +132,12 @@ def _structures() -> dict[str, str]:
 
 
 def _find(name: str) -> _Entry:
+    from vsam.lab.models.mobilenet import MobileNet
+    from vsam.lab.models.pyramidnet import PyramidNet
+    from vsam.lab.models.resnet import ResNet18
+    from vsam.lab.models.resnet_cifar import ResNetCIFAR
+    from vsam.lab.models.wide_resnet import WideResNet
+
     match _split(name):
         case "resnet", (18,):
             return _Entry("resnet18", ResNet18)

@@ -12,6 +12,7 @@ from vsam.lab.comparison.tables import markdown_table
 from vsam.lab.paper.intervals import Interval
 
 __all__ = [
+    "COLOURS",
     "FEWEST_SEEDS",
     "Decision",
     "Rule",
@@ -23,7 +24,7 @@ __all__ = [
     "to_terminal",
 ]
 
-Decision = Literal["supported", "not supported", "contradicted", "too few seeds/undecided", "not run"]
+Decision = Literal["supported", "not supported", "contradicted", "undecided", "not run"]
 Rule = Callable[[Interval], Decision]
 
 FEWEST_SEEDS = 3
@@ -34,7 +35,8 @@ _SCALES = {
     "small": "small: a small network on few images, not the paper's setting",
     "paper": "paper: the paper's setting",
 }
-_COLOURS = {"supported": "green", "contradicted": "red", "not supported": "yellow"}
+COLOURS: dict[str, str] = {"supported": "green", "contradicted": "red", "not supported": "yellow"}
+"""Of the words, on a terminal."""
 _NOTE = (
     "Intervals are 95 % over seeds (Student's t), paired by seed where seeds are shared; every group is judged apart, "
     "and of twenty intervals one may miss. Numbers in the column 'paper' are the paper's, never ours. Not judged: that "
@@ -101,7 +103,7 @@ def more(margin: float | None) -> Rule:
             return "contradicted"
         if margin is not None and found.high < margin:
             return "not supported"
-        return "supported" if found.low > 0 else "too few seeds/undecided"
+        return "supported" if found.low > 0 else "undecided"
 
     return rule
 
@@ -127,7 +129,7 @@ def about(centre: float, margin: float | None, *, or_more: bool = False) -> Rule
                 return "contradicted"
             if found.low >= centre + margin:
                 return "supported" if or_more else "not supported"
-        return "not supported" if found.high < centre else "too few seeds/undecided"
+        return "not supported" if found.high < centre else "undecided"
 
     return rule
 
@@ -139,13 +141,13 @@ def decide(rule: Rule, found: Interval | None, scale: str) -> tuple[Decision, st
     by tiny runs.
     """
     if found is None:
-        return "too few seeds/undecided", "too few seeds for an interval"
+        return "undecided", "too few seeds for an interval"
     if found.n < FEWEST_SEEDS:
-        return "too few seeds/undecided", f"{found.n} seeds are fewer than {FEWEST_SEEDS}"
+        return "undecided", f"{found.n} seeds are fewer than {FEWEST_SEEDS}"
     if found.high - found.low <= 1e-9 * max(abs(found.mean), 1e-3):
-        return "too few seeds/undecided", "no spread over seeds, so the interval means nothing"
+        return "undecided", "no spread over seeds, so the interval means nothing"
     if scale == "tiny":
-        return "too few seeds/undecided", "tiny runs test the program, not the claim"
+        return "undecided", "tiny runs test the program, not the claim"
     return rule(found), ""
 
 
@@ -158,7 +160,7 @@ def to_terminal(verdicts: Sequence[Verdict]) -> Table:
     for heading in ("claim", "paper", "ours, 95 % interval", "verdict"):
         table.add_column(heading)
     for verdict in verdicts:
-        word = Text(verdict.verdict, style=_COLOURS.get(verdict.verdict, ""))
+        word = Text(verdict.verdict, style=COLOURS.get(verdict.verdict, ""))
         claim = Text(f"{verdict.claim}\n").append(verdict.where, style="dim")
         reason = Text(f"\n{verdict.reason}" if verdict.reason else "", style="dim")
         table.add_row(claim, Text(verdict.paper), Text(verdict.ours), word + reason)
@@ -182,7 +184,7 @@ def _scales(verdicts: Sequence[Verdict]) -> list[str]:
 
 def _overview(claims: Mapping[str, Sequence[Verdict]]) -> str:
     """Which runs say what of each claim, by their recipes; what was not run is left out."""
-    words = ("supported", "not supported", "contradicted", "too few seeds/undecided")
+    words = ("supported", "not supported", "contradicted", "undecided")
     lines: list[Sequence[str]] = [("claim", *words)]
     for claim, verdicts in claims.items():
         names = {word: [_short(verdict) for verdict in verdicts if verdict.verdict == word] for word in words}

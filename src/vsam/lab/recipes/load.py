@@ -2,30 +2,19 @@
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from vsam.lab.errors import UserError, nearest
+from vsam.lab.errors import UserError
 from vsam.lab.own import find_own
 from vsam.lab.own import use as use_file
+from vsam.lab.recipes.files import read_recipe, recipe_header, recipe_names
 from vsam.lab.recipes.recipe import Recipe, check_recipe
 
 __all__ = ["bring", "load_recipe", "recipe_header", "recipe_names"]
 
 # Besides its own error tomllib lets through those of numbers too long for Python, and of nesting too deep for it.
 _NOT_TOML = (ValueError, RecursionError)
-
-
-def recipe_names() -> list[str]:
-    """The recipes that ship with the package."""
-    return sorted(path.name.removesuffix(".toml") for path in _folder().iterdir() if path.name.endswith(".toml"))
-
-
-def recipe_header(name: str) -> str:
-    """The comment at the top of a recipe: its command, hardware, time and expected result."""
-    lines = _read(name).splitlines()
-    return "\n".join(line.removeprefix("#").strip() for line in lines[: _first_setting(lines)])
 
 
 def load_recipe(name: str, *, tiny: bool = False, changes: Iterable[str] = ()) -> Recipe:
@@ -39,7 +28,7 @@ def load_recipe(name: str, *, tiny: bool = False, changes: Iterable[str] = ()) -
     A recipe that names files of the user's, `use = ["own.py"]`, has them imported; a run on data of the user's own is
     named after these, and takes all of them.
     """
-    text = _read(name)
+    text = read_recipe(name)
     try:
         settings = tomllib.loads(text)
     except _NOT_TOML as error:
@@ -93,26 +82,6 @@ def _name_of_data(name: object) -> str | None:
     if kind == "folder" and path:
         return Path(path).expanduser().resolve().name or None
     return name if find_own("data", name) else None
-
-
-def _folder() -> Any:
-    return resources.files("vsam.lab") / "recipes"
-
-
-def _read(name: str) -> str:
-    if name in recipe_names():
-        return str((_folder() / f"{name}.toml").read_text(encoding="utf-8"))
-    path = Path(name)
-    if path.suffix == ".toml":
-        try:
-            return path.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise UserError(f"Recipe {path} cannot be read: {error}.") from error
-    raise UserError(f"There is no recipe {name!r}.{nearest(name, recipe_names())} See vsam recipes.")
-
-
-def _first_setting(lines: list[str]) -> int:
-    return next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
 
 
 def _parse(value: str) -> Any:

@@ -1,7 +1,7 @@
 """Where the runs are: all run folders at or below the folders that a user names."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from vsam.lab.errors import UserError
@@ -11,11 +11,12 @@ __all__ = ["RUN_FILES", "find_runs"]
 RUN_FILES = ("config.toml", "metrics.jsonl", "steps.jsonl", "checkpoint.pt", "summary.json")
 
 
-def find_runs(folders: Sequence[Path]) -> list[Path]:
+def find_runs(folders: Sequence[Path], say: Callable[[str], object] = lambda text: None) -> list[Path]:
     """The folders of runs, each once and in a stable order; empty folders among them, to be told about.
 
     Args:
         folders: of runs, or folders that contain such at any depth.
+        say: is told how far the search is, at every folder.
 
     Raises:
         UserError: a folder is not one, or there is no run at all.
@@ -25,7 +26,7 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
         if not folder.is_dir():
             what = "is a file" if folder.exists() else "does not exist"
             raise UserError(f"{folder} {what}. Give the folder of a run, or one that contains runs.")
-        for path in _search(folder):
+        for path in _search(folder, say):
             found.setdefault(path.resolve(), path)
     if not any((path / name).exists() for path in found.values() for name in RUN_FILES):
         places = ", ".join(str(folder) for folder in folders) or "no folder"
@@ -33,7 +34,7 @@ def find_runs(folders: Sequence[Path]) -> list[Path]:
     return list(found.values())
 
 
-def _search(folder: Path) -> list[Path]:
+def _search(folder: Path, say: Callable[[str], object]) -> list[Path]:
     found: list[Path] = []
     seen: set[str] = set()  # links are followed, but not in circles
     for name, folders, files in os.walk(
@@ -43,6 +44,7 @@ def _search(folder: Path) -> list[Path]:
             folders.clear()
             continue
         seen.add(real)
+        say(f"Searching {folder}: {len(seen):,} folders, {len(found):,} runs found")
         folders[:] = sorted(below for below in folders if not below.startswith("."))
         if not set(files).isdisjoint(RUN_FILES):
             folders.clear()

@@ -1,6 +1,6 @@
 """Writing a report: the page, and beside it the figures and tables for papers."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from vsam.lab.report.page.page import make_page
 from vsam.lab.report.page.results import published_numbers
 from vsam.lab.report.paper_tables import to_latex, to_markdown
 from vsam.lab.report.points import speed_deviations
-from vsam.lab.report.read import read_drawn
+from vsam.lab.report.read import DrawnRun, read_drawn
 from vsam.lab.report.style import styles_for
 
 __all__ = ["ReportFiles", "write_report"]
@@ -40,7 +40,12 @@ class ReportFiles:
 
 
 def write_report(
-    folders: Sequence[Path], output: Path, *, title: str | None = None, figures: bool = True
+    folders: Sequence[Path],
+    output: Path,
+    *,
+    title: str | None = None,
+    figures: bool = True,
+    say: Callable[[str], object] = lambda text: None,
 ) -> ReportFiles:
     """Read all runs in folders and write the report.
 
@@ -49,6 +54,7 @@ def write_report(
         output: the page, a file that ends in .html; figures and tables go to the folder NAME-figures beside it.
         title: of the page; by default what was run.
         figures: whether to write figures and tables for papers too.
+        say: is told what is being done, at every folder, run and group.
 
     Raises:
         UserError: there is no run at all, or the output cannot be a page.
@@ -57,8 +63,9 @@ def write_report(
         raise UserError(f"The report must be a file that ends in .html, got {str(output)!r}.")
     if output.is_dir():
         raise UserError(f"{output} is a folder: give the name of a file.")
-    groups, outside = group_runs(read_drawn(path) for path in find_runs(folders))
+    groups, outside = group_runs(_read(find_runs(folders, say), say))
     make_folder(output.parent)
+    say(f"Writing {output}")
     judged, unread = judge_folders(folders)
     write_atomically(output, make_page(groups, outside, title, judged))
     drawn: list[Path] = []
@@ -66,7 +73,7 @@ def write_report(
     if figures and groups:
         folder = output.with_name(f"{output.stem}-figures")
         make_folder(folder)
-        drawn, tables = _write_figures(groups, folder), _write_tables(groups, folder)
+        drawn, tables = _write_figures(groups, folder, say), _write_tables(groups, folder)
     listed = [*outside, *(run for group in groups for run in group.runs if run.problems)]
     return ReportFiles(
         page=output,
@@ -77,12 +84,19 @@ def write_report(
     )
 
 
-def _write_figures(groups: Sequence[Group], folder: Path) -> list[Path]:
+def _read(paths: Sequence[Path], say: Callable[[str], object]) -> Iterator[DrawnRun]:
+    for number, path in enumerate(paths, start=1):
+        say(f"Reading run {number:,} of {len(paths):,}")
+        yield read_drawn(path)
+
+
+def _write_figures(groups: Sequence[Group], folder: Path, say: Callable[[str], object]) -> list[Path]:
     from vsam.lab.report.figures import figures  # matplotlib takes a second to import
 
     styles = styles_for(labels_of(groups))
     paths: list[Path] = []
     for group in groups:
+        say(f"Drawing the figures of {group.slug}")
         made = {}
         if group.rows:
             made["accuracy-speed"] = figures.accuracy_against_speed(

@@ -2,11 +2,11 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from vsam.lab.runs.lines import read_json_lines
 from vsam.lab.runs.network import count_parameters, evaluate
 from vsam.lab.runs.training import Training
 
-__all__ = ["Run", "load_data"]
+__all__ = ["Observer", "Run", "load_data"]
 
 _PROGRESS = ("seconds", "best", "skips_in_a_row")
 _NUMBERS = ("rate", "grad_norm", "psf_norm", "s", "change_var", "change_norm")
@@ -39,6 +39,19 @@ def load_data(recipe: Recipe, data_dir: str | Path | None, device: torch.device)
     dataset = load(settings.name, data_dir, size=settings.size, grey=settings.grey)
     dataset = dataset.subset(train=settings.train, test=settings.test)
     return dataset.noisy(settings.noise).to(device) if settings.noise else dataset.to(device)
+
+
+class Observer(Protocol):
+    """Whoever follows a run step by step, like a log."""
+
+    def step(self, step: int, numbers: Mapping[str, Any]) -> None:
+        """A step was taken; numbers that the method does not have are None."""
+
+    def epoch(self, metrics: Mapping[str, Any]) -> None:
+        """An epoch has ended."""
+
+    def close(self) -> None:
+        """The run is left."""
 
 
 class Run:
@@ -55,6 +68,7 @@ class Run:
         listeners: called with a dictionary of metrics after each epoch.
 
     `turn` may be set before an epoch: epochs of several runs with the same turn ran one after the other.
+    `observers` are told of every step and epoch, and closed with the run.
     """
 
     def __init__(
@@ -67,6 +81,7 @@ class Run:
     ) -> None:
         find_method(recipe.method)
         self.recipe, self.device, self.listeners = recipe, device, listeners
+        self.observers: list[Observer] = []
         self.dataset = dataset
         augment = Augment(**recipe.augment.model_dump())
         self._train = Batches.train(
@@ -123,13 +138,15 @@ class Run:
             self.folder.add_line("metrics.jsonl", metrics)
             self._generators = end()
             self._save(self._generators)
-        for listener in self.listeners:
+        for listener in (*self.listeners, *(observer.epoch for observer in self.observers)):
             listener(metrics)
         if self.step == self.total_steps:
             self.folder.finish(self._summarise(metrics))
 
     def close(self) -> None:
         """Release the folder."""
+        for observer in self.observers:
+            observer.close()
         self.folder.close()
 
     def _train_step(self, batch: Batch, epoch: int) -> None:
@@ -137,12 +154,21 @@ class Run:
         self.step += 1
         self._check(done.loss)
         self._sums.add(done.loss, done.logits, batch.labels)
+        if self.observers:
+            self._tell(done.loss, done.record)
         if done.record is not None:
             self._check_skips(done.record)
             self._sums.rate += done.record.rate
             if done.record.sampled:
                 numbers = {name: getattr(done.record, name) for name in _NUMBERS}
                 self.folder.add_line("steps.jsonl", {"step": self.step, "epoch": epoch, "loss": done.loss, **numbers})
+
+    def _tell(self, loss: float, record: StepRecord | None) -> None:
+        lr = self.training.optimizer.param_groups[0]["lr"]
+        numbers = {"loss": loss, "lr": lr, "samples": self.training.num_samples}
+        numbers |= {name: getattr(record, name) for name in _NUMBERS} if record is not None else {}
+        for observer in self.observers:
+            observer.step(self.step, numbers)
 
     def _check(self, loss: float) -> None:
         if not math.isfinite(loss):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from vsam import ESAM, SharpnessAware, StepRecord
 from vsam.lab.data import Batch, Dataset
-from vsam.lab.methods import build_objective, build_optimizer
+from vsam.lab.methods.build import build_objective, build_optimizer
 from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.runs.network import build_model
 

@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,14 @@ from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.runs.finished import read_epochs
 from vsam.lab.runs.folder import check_settings, run_path
 from vsam.lab.runs.store import RunStore, sentence
+from vsam.lab.runs.tensorboard import Observe
 from vsam.lab.runs.train import Run, load_data
 from vsam.lab.study.run import Train
 
 __all__ = ["ray_trainer"]
 
 _SECONDS_BETWEEN_LOOKS = 1.0
+_LOG = logging.getLogger("vsam.lab.study")
 
 
 @contextmanager
@@ -32,8 +34,8 @@ def ray_trainer(address: str) -> Iterator[Train]:
     """A way to train recipes as Ray tasks: same folders, same numbers.
 
     A task computes with as many threads as this process, because their number changes the last bits of a sum, and asks
-    Ray for as many cores; set OMP_NUM_THREADS=1 to have a run on each core. Runs do not take turns, so their speeds are
-    not compared epoch by epoch.
+    Ray for as many cores; set OMP_NUM_THREADS=1 to have a run on each core. On GPUs each run has one of its own.
+    Runs do not take turns, so their speeds are not compared epoch by epoch.
 
     Args:
         address: of the cluster, or "local" to start Ray on this machine.
@@ -77,16 +79,19 @@ def _train(
     data_dir: Path | None,
     device: torch.device,
     progress: Progress,
+    observe: Observe = lambda run: None,
 ) -> list[str]:
     for recipe in recipes:
         check_settings(store.run(recipe), recipe)
     missing = [recipe for recipe in recipes if not store.run(recipe).is_finished]
     runs = store.out.resolve()
     threads = torch.get_num_threads()
-    gpus = 1 if device.type == "cuda" else 0
-    task = ray.remote(num_cpus=min(threads, _cores(ray)), num_gpus=gpus, max_retries=2)(_train_one)
+    cores, gpus = min(threads, _cores(ray)), 1 if device.type == "cuda" else 0
+    if missing:
+        _LOG.info(_sharing(len(missing), cores, gpus, ray.cluster_resources()))
+    task = ray.remote(num_cpus=cores, num_gpus=gpus, max_retries=2)(_train_one)
     data = None if data_dir is None else data_dir.resolve()
-    waiting = {task.remote(recipe.to_toml(), runs, data, device.type, threads): recipe for recipe in missing}
+    waiting = {task.remote(recipe.to_toml(), runs, data, device.type, threads, observe): recipe for recipe in missing}
     shown: dict[int, int] = {}
     failures = []
     while waiting:
@@ -109,7 +114,25 @@ def _cores(ray: Any) -> int:
     return max(1, *(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]))
 
 
-def _train_one(recipe: str, runs: Path, data_dir: Path | None, device: str, threads: int) -> str | None:
+def _sharing(num_runs: int, cores: int, gpus: int, resources: Mapping[str, float]) -> str:
+    """How the runs are shared out over what the cluster has; a GPU is never shared by two runs."""
+    all_cores, all_gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
+    if gpus and not all_gpus:
+        raise UserError("--device cuda: Ray has no GPU to offer. Start it with --num-gpus, or give --device cpu.")
+    at_once = max(1, min(num_runs, all_cores // cores, *([all_gpus] if gpus else [])))
+    each = f"{_count(cores, 'core')} and {'a GPU of its own' if gpus else 'no GPU'}"
+    has = f"{_count(all_cores, 'core')} and {_count(all_gpus, 'GPU')}"
+    hint = " Give --device cuda to train on the GPUs." if all_gpus and not gpus else ""
+    return f"Ray: {_count(num_runs, 'run')}, each with {each}; Ray has {has}: {at_once} at a time.{hint}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _train_one(
+    recipe: str, runs: Path, data_dir: Path | None, device: str, threads: int, observe: Observe
+) -> str | None:
     """Train one run to its end in a worker; returns what went wrong."""
     torch.set_num_threads(threads)
     content = tomllib.loads(recipe)
@@ -121,6 +144,7 @@ def _train_one(recipe: str, runs: Path, data_dir: Path | None, device: str, thre
     except (RunError, UserError) as error:
         return str(error)
     try:
+        observe(run)
         while not run.is_finished:
             run.train_epoch()
     except RunError as error:

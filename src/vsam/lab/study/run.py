@@ -9,18 +9,20 @@ import torch
 
 from vsam.lab.comparison.compare import compare, count_steps
 from vsam.lab.comparison.progress import NullProgress, Progress
-from vsam.lab.errors import RunError
+from vsam.lab.errors import RunError, UserError
 from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.runs.checkpoint import load_checkpoint
+from vsam.lab.runs.facts import SOURCE
 from vsam.lab.runs.finished import read_run
 from vsam.lab.runs.store import RunStore, sentence
+from vsam.lab.runs.tensorboard import Observe
 from vsam.lab.runs.train import load_data
 from vsam.lab.study.outcome import TrainedOutcome, gather
 from vsam.lab.study.study import Part, Scale, Study
 
-__all__ = ["Train", "run_study"]
+__all__ = ["Train", "chosen_parts", "run_study"]
 
-Train = Callable[[Sequence[Recipe], RunStore, Path | None, torch.device, Progress], list[str]]
+Train = Callable[[Sequence[Recipe], RunStore, Path | None, torch.device, Progress, Observe], list[str]]
 
 
 def run_study(
@@ -33,7 +35,9 @@ def run_study(
     progress: Progress | None = None,
     *,
     only: Sequence[str] = (),
+    methods: Sequence[str] = (),
     train: Train | None = None,
+    observe: Observe = lambda run: None,
 ) -> TrainedOutcome:
     """Train what is missing of a study, below `out/runs`, and gather its rows.
 
@@ -46,20 +50,40 @@ def run_study(
         device: where to train.
         progress: who shows how far it is.
         only: names of the parts to train; all of them if empty. Rows come from all that are there.
+        methods: names of those to train; all if empty. Likewise; what quantized runs start from is always trained.
         train: trains recipes and returns the failures; in turns in this process if left out.
+        observe: called with every run before it trains.
     """
     shown = progress or NullProgress()
     store = RunStore(out / "runs")
     parts = study.plan(scale, seeds, store.out)
-    wanted, failures = _check([part for part in parts if not only or part.name in only], store)
+    wanted, failures = _check(chosen_parts(parts, only, methods), store)
     shown.begin([row for part in wanted for row in _planned(part, store, data_dir)])
     for part in wanted:
         ready, waiting = _sorted_out(part, store)
-        part_failures = (train or _in_turns)(ready, store, data_dir, device, _Named(part.name, shown)) if ready else []
+        named = _Named(part.name, shown)
+        part_failures = (train or _in_turns)(ready, store, data_dir, device, named, observe) if ready else []
         failures += [f"{part.name}: {failure}" for failure in [*part_failures, *waiting]]
         store.refresh(part.recipes)
     gathered = [found for part in parts if (found := gather(part.name, store.finished(part.recipes)))]
     return TrainedOutcome(study, scale, gathered, failures)
+
+
+def chosen_parts(parts: Sequence[Part], only: Sequence[str], methods: Sequence[str]) -> list[Part]:
+    """What is left of a plan by `--only` and `--methods`, which must have what they name."""
+    for option, names, known in (
+        ("--only", only, [part.name for part in parts]),
+        ("--methods", methods, [recipe.method for part in parts for recipe in part.recipes]),
+    ):
+        if unknown := [name for name in names if name not in known]:
+            have = ", ".join(dict.fromkeys(known))
+            raise UserError(f"{option} {unknown[0]}: the study has no such part at this scale. It has: {have}.")
+    chosen = [
+        replace(part, recipes=tuple(r for r in part.recipes if not methods or r.method in methods or r.role == SOURCE))
+        for part in parts
+        if not only or part.name in only
+    ]
+    return [part for part in chosen if part.recipes]
 
 
 def _check(parts: Sequence[Part], store: RunStore) -> tuple[list[Part], list[str]]:
@@ -104,9 +128,14 @@ def _obstacle(checkpoint: Path) -> str | None:
 
 
 def _in_turns(
-    recipes: Sequence[Recipe], store: RunStore, data_dir: Path | None, device: torch.device, progress: Progress
+    recipes: Sequence[Recipe],
+    store: RunStore,
+    data_dir: Path | None,
+    device: torch.device,
+    progress: Progress,
+    observe: Observe,
 ) -> list[str]:
-    return compare(recipes, store, data_dir, device, progress)[1]
+    return compare(recipes, store, data_dir, device, progress, observe)[1]
 
 
 def _planned(part: Part, store: RunStore, data_dir: Path | None) -> list[tuple[str, int, int, int]]:

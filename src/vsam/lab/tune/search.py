@@ -16,6 +16,7 @@ from vsam.lab.comparison.compare import count_steps
 from vsam.lab.data import Dataset
 from vsam.lab.errors import RunError
 from vsam.lab.runs.environment import describe_environment
+from vsam.lab.runs.tensorboard import Observe
 from vsam.lab.tune.interrupt import deferred_interrupt
 from vsam.lab.tune.plan import Plan
 from vsam.lab.tune.queue import Queue
@@ -68,6 +69,7 @@ class Search:
         trials: how many there shall be in all, whoever trains them, at least 1.
         storage: address of a database, or None for a file in the folder.
         deadline: on the clock of `time.monotonic`, after which the search stops at the end of an epoch.
+        observe: called with every run before it trains.
     """
 
     def __init__(
@@ -79,8 +81,9 @@ class Search:
         trials: int,
         storage: str | None = None,
         deadline: float | None = None,
+        observe: Observe = lambda run: None,
     ) -> None:
-        self.plan, self.dataset, self.device = plan, dataset, device
+        self.plan, self.dataset, self.device, self._observe = plan, dataset, device, observe
         self._url, self._deadline = storage, deadline
         self._check_interrupt: Callable[[], None] = lambda: None
         with storage_errors(storage):
@@ -120,7 +123,8 @@ class Search:
     def _train(self, trial: Trial, watcher: Watcher) -> None:
         values = self._queue.trial(trial.number).params  # as stored: two machines may have drawn at the same moment
         try:
-            runs = TrialRuns(self.plan, values, self._queue.path(trial.number), self.dataset, self.device)
+            path = self._queue.path(trial.number)
+            runs = TrialRuns(self.plan, values, path, self.dataset, self.device, self._observe)
             try:
                 watcher.start(trial.number, values, runs.step)
                 self._train_epochs(trial, runs, watcher)

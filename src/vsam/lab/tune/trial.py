@@ -10,6 +10,7 @@ import torch
 from vsam.lab.data import Dataset
 from vsam.lab.runs.facts import TRIAL
 from vsam.lab.runs.finished import read_epochs
+from vsam.lab.runs.tensorboard import Observe
 from vsam.lab.runs.train import Run
 from vsam.lab.tune.plan import Plan
 from vsam.lab.tune.space import Value, change
@@ -26,16 +27,24 @@ class TrialRuns:
         folder: of the trial.
         dataset: as `hold_out` gives it.
         device: where to train.
+        observe: called with every run before it trains.
     """
 
     def __init__(
-        self, plan: Plan, values: Mapping[str, Value], folder: Path, dataset: Dataset, device: torch.device
+        self,
+        plan: Plan,
+        values: Mapping[str, Value],
+        folder: Path,
+        dataset: Dataset,
+        device: torch.device,
+        observe: Observe = lambda run: None,
     ) -> None:
         self._runs: list[Run] = []
         try:
             for seed in range(plan.recipe.seed, plan.recipe.seed + plan.seeds):
                 recipe = change(plan.recipe, values, name=f"{plan.recipe.name}-tune", seed=seed, role=TRIAL)
                 self._runs.append(Run(recipe, folder / f"seed-{seed}", dataset, device))
+                observe(self._runs[-1])
         except BaseException:
             self.close()
             raise

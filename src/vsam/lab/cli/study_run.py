@@ -1,0 +1,147 @@
+"""What `vsam study` does with what the user asked for."""
+
+import json as json_module
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import typer
+
+from vsam.lab.cli.options import resumable, typed_command
+from vsam.lab.cli.output import is_standard_output, make_console, write_output
+from vsam.lab.cli.progress import make_progress
+from vsam.lab.errors import UserError
+from vsam.lab.files import write_atomically
+from vsam.lab.runs.environment import choose_device
+from vsam.lab.runs.tensorboard import observer
+from vsam.lab.study.estimate import Estimate, estimate_study
+from vsam.lab.study.run import Train, run_study
+from vsam.lab.study.study import Outcome, Scale, Study
+from vsam.lab.study.write import read_studies, write_study
+
+__all__ = ["Request", "compare_with_paper", "run", "show_estimate"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A study as the user asked for it; the arguments are the options of the command."""
+
+    study: Study
+    scale: Scale
+    seeds: int
+    out: Path
+    only: tuple[str, ...]
+    methods: tuple[str, ...]
+    data_dir: Path | None
+    device: str | None
+    ray: str | None
+    tensorboard: bool
+    json: Path | None
+
+    def estimate(self) -> Estimate:
+        """What it will take."""
+        return estimate_study(self.study, self.scale, self.seeds, self.out, only=self.only, methods=self.methods)
+
+    def choose_device(self) -> torch.device:
+        """Where to train; a cluster may have GPUs where this machine has none."""
+        is_elsewhere = self.ray is not None and self.device == "cuda"
+        return torch.device("cuda") if is_elsewhere else choose_device(self.device)
+
+
+def show_estimate(request: Request) -> None:
+    """Say what the study would take."""
+    estimate = request.estimate()
+    write_output(request.json, json_module.dumps(estimate.to_dict(), indent=2) + "\n")
+    if is_standard_output(request.json):
+        return
+    console = make_console()
+    console.print(estimate.table())
+    console.print(f"\n{estimate.sentence()}")
+    if estimate.missing:
+        console.print("Nothing was trained: leave out --dry-run to start.")
+
+
+def run(request: Request) -> list[str]:
+    """Run the study, write it and show it; returns the failures."""
+    outcome: Outcome
+    if request.study.measure:
+        with resumable(), make_progress() as progress:
+            outcome = request.study.measure(request.scale, request.out, progress)
+    else:
+        device, observe = request.choose_device(), observer(request.tensorboard)
+        if (estimate := request.estimate()).missing:
+            typer.echo(estimate.sentence(), err=True)
+        with resumable(), _trainer(request.ray) as train, make_progress() as progress:
+            outcome = run_study(
+                request.study,
+                request.scale,
+                request.seeds,
+                request.out,
+                request.data_dir,
+                device,
+                progress,
+                only=request.only,
+                methods=request.methods,
+                train=train,
+                observe=observe,
+            )
+    content = outcome.to_dict()
+    if content["rows"]:
+        paths = write_study(outcome, request.out, typed_command())
+        write_output(request.json, json_module.dumps(content, indent=2) + "\n")
+        if not is_standard_output(request.json):
+            _show(outcome, request.out, paths)
+    return outcome.failures
+
+
+@contextmanager
+def _trainer(ray: str | None) -> Iterator[Train | None]:
+    if ray is None:
+        yield None
+        return
+    from vsam.lab.study.ray_tasks import ray_trainer
+
+    with ray_trainer(ray) as train:
+        yield train
+
+
+def _show(outcome: Outcome, out: Path, paths: Sequence[Path]) -> None:
+    console = make_console()
+    for one in outcome.renderables():
+        if isinstance(one, str):
+            typer.echo(one)
+        else:
+            console.print(one)
+    for path in paths:
+        typer.echo(path)
+    if (out / "runs").exists():
+        typer.echo(f"See it all: {shlex.join(['vsam', 'report', str(out), '-o', str(out / 'report.html')])}")
+
+
+def compare_with_paper(out: Path, details: bool, json: Path | None) -> None:
+    """Judge the paper's claims by the studies of a folder: a tally, a line per claim, and the details by option."""
+    from vsam.lab.paper.claims import judge, to_markdown
+    from vsam.lab.paper.summary import LEGEND, summarise, to_lines
+    from vsam.lab.paper.verdicts import to_terminal
+
+    studies = read_studies(out)
+    if not studies:
+        raise UserError(f"{out} holds no study yet. Run vsam study table1 first, or name another folder with --out.")
+    verdicts = judge(studies)
+    summary = summarise(verdicts)
+    write_atomically(out / "claims.md", to_markdown(verdicts))
+    write_output(json, json_module.dumps(summary.to_dict(), indent=2, ensure_ascii=False) + "\n")
+    if is_standard_output(json):
+        return
+    console = make_console(160 if details else 120)
+    console.print(f"{summary.tally}\n")
+    console.print(to_lines(summary))
+    console.print(f"\n{LEGEND}")
+    if details:
+        console.print(to_terminal(verdicts))
+    else:
+        console.print("Every effect with its interval: add --details, or read the file below.")
+    typer.echo(out / "claims.md")

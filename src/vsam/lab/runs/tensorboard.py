@@ -1,0 +1,65 @@
+"""TensorBoard logs of a run: a point per step below `step/`, and a point per epoch."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from vsam.lab.errors import UserError
+
+if TYPE_CHECKING:
+    from vsam.lab.runs.train import Run
+
+__all__ = ["Observe", "observer"]
+
+Observe = Callable[["Run"], None]
+_NO_METRICS = ("epoch", "step", "turn")
+
+
+def observer(is_wanted: bool) -> Observe:
+    """What is called with every run before it trains: it logs to `tensorboard/` in the run's folder, or does nothing.
+
+    Args:
+        is_wanted: whether there shall be logs; it raises `UserError` at once where the package is missing.
+    """
+    if not is_wanted:
+        return _ignore
+    try:
+        import torch.utils.tensorboard  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise UserError("--tensorboard needs the package tensorboard: pip install 'vsam[lab,tensorboard]'.") from error
+    return _observe
+
+
+def _ignore(run: "Run") -> None:
+    pass
+
+
+def _observe(run: "Run") -> None:
+    if not run.is_finished:
+        run.observers.append(_Log(run))
+
+
+class _Log:
+    """Writes what a run tells it; after a kill, points behind the checkpoint are replaced."""
+
+    def __init__(self, run: "Run") -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder, next_step = run.folder.path / "tensorboard", run.step + 1 if run.step else None
+        self._writer = SummaryWriter(folder, purge_step=next_step)
+
+    def step(self, step: int, numbers: Mapping[str, Any]) -> None:
+        """Loss, learning rate, sampling rate, norms and second gradients so far, as far as the method has them."""
+        for name, value in numbers.items():
+            if value is not None:
+                self._writer.add_scalar(f"step/{name}", value, step)
+
+    def epoch(self, metrics: Mapping[str, Any]) -> None:
+        """Everything that `metrics.jsonl` has."""
+        for name, value in metrics.items():
+            if name not in _NO_METRICS:
+                self._writer.add_scalar(name, value, metrics["step"])
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the file, of which a study has many."""
+        self._writer.close()
