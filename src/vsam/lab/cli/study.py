@@ -26,7 +26,7 @@ def study(
         str,
         typer.Option(
             "--scale",
-            help="tiny (seconds), small (hours on two cores) or paper (about 1,000 GPU hours for all studies).",
+            help="tiny (seconds), small (hours on two cores) or paper (about 1,000 GPU hours for table1).",
             autocompletion=complete.scales,
         ),
     ] = "small",
