@@ -126,7 +126,7 @@ def _show_recipe(name: str, json: bool) -> None:
         settings = tomllib.loads(read_recipe(name))
     except (ValueError, RecursionError) as error:
         raise UserError(f"Recipe {name} is not valid TOML: {error}.") from error
-    show_json({"name": name, **parts, "settings": settings})
+    show_json({"name": name, "header": parts, "settings": settings})
 
 
 def data(json: Json = False, use: Use = None, data_dir: DataDir = None) -> None:

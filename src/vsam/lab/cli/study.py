@@ -12,7 +12,6 @@ from vsam.lab.cli.names import SCALES, STUDIES
 from vsam.lab.cli.options import DataDir, Device, JsonFile, Out, TensorBoard, Use, folder
 from vsam.lab.cli.output import check_file
 from vsam.lab.errors import RunError, UserError
-from vsam.lab.files import make_folder
 
 __all__ = ["fill_ray", "study"]
 
@@ -104,7 +103,6 @@ def study(
         )
         if dry_run:
             return show_estimate(request)
-        make_folder(target)
         failures = run(request)
     if compare_paper:
         compare_with_paper(target, details, json)

@@ -14,7 +14,7 @@ from vsam.lab.cli.options import resumable, typed_command
 from vsam.lab.cli.output import is_standard_output, make_console, write_output
 from vsam.lab.cli.progress import make_progress
 from vsam.lab.errors import UserError
-from vsam.lab.files import write_atomically
+from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.runs.environment import choose_device
 from vsam.lab.runs.tensorboard import observer
 from vsam.lab.study.estimate import Estimate, estimate_study
@@ -68,12 +68,14 @@ def run(request: Request) -> list[str]:
     """Run the study, write it and show it; returns the failures."""
     outcome: Outcome
     if request.study.measure:
+        make_folder(request.out)
         with resumable(), make_progress() as progress:
             outcome = request.study.measure(request.scale, request.out, progress)
     else:
         device, observe = request.choose_device(), observer(request.tensorboard)
         if (estimate := request.estimate()).missing:
             typer.echo(estimate.sentence(), err=True)
+        make_folder(request.out)
         with resumable(), _trainer(request.ray) as train, make_progress() as progress:
             outcome = run_study(
                 request.study,

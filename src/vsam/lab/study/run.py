@@ -71,13 +71,13 @@ def run_study(
 
 def chosen_parts(parts: Sequence[Part], only: Sequence[str], methods: Sequence[str]) -> list[Part]:
     """What is left of a plan by `--only` and `--methods`, which must have what they name."""
-    for option, names, known in (
-        ("--only", only, [part.name for part in parts]),
-        ("--methods", methods, [recipe.method for part in parts for recipe in part.recipes]),
+    for kind, names, known in (
+        ("part", only, [part.name for part in parts]),
+        ("method", methods, [recipe.method for part in parts for recipe in part.recipes]),
     ):
         if unknown := [name for name in names if name not in known]:
             have = ", ".join(dict.fromkeys(known))
-            raise UserError(f"{option} {unknown[0]}: the study has no such part at this scale. It has: {have}.")
+            raise UserError(f"The study has no {kind} {unknown[0]!r} at this scale. It has: {have}.")
     chosen = [
         replace(part, recipes=tuple(r for r in part.recipes if not methods or r.method in methods or r.role == SOURCE))
         for part in parts
