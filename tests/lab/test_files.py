@@ -2,11 +2,12 @@
 
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
 from vsam.lab.errors import RunError, UserError
-from vsam.lab.files import make_folder, write_atomically
+from vsam.lab.files import append, check_output, make_folder, read_regular, write_atomically, write_output
 
 
 @pytest.mark.parametrize("content", ["größer", b"\x00\xff"])
@@ -50,3 +51,62 @@ def test_a_link_to_nowhere_is_named(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     with pytest.raises(UserError, match="link cannot be written to"):
         make_folder(tmp_path / "link")
+
+
+def test_a_link_stays_and_the_file_behind_it_is_written(tmp_path):
+    (tmp_path / "there").mkdir()
+    for name in ("real", "new"):
+        (tmp_path / name).symlink_to(tmp_path / "there" / name)
+    (tmp_path / "there" / "real").write_text("old")
+    for name in ("real", "new"):
+        write_atomically(tmp_path / name, "x")
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / "there" / name).read_text() == "x"
+    assert sorted(os.listdir(tmp_path / "there")) == ["new", "real"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink("/dev/null", path)])
+def test_what_is_no_regular_file_is_refused_and_stays(tmp_path, make):
+    path = tmp_path / "pipe"
+    make(path)
+    before = path.lstat()
+    with pytest.raises(RunError, match="pipe could not be written: it is a device, a pipe or the like"):
+        write_atomically(path, "x")
+    with pytest.raises(UserError, match=r"pipe cannot be written: it is a device.* Give the name of a file"):
+        check_output(path)
+    for refused in (lambda: append(path, "x"), lambda: read_regular(path)):
+        with pytest.raises(OSError, match="not a regular file"):
+            refused()
+    assert path.lstat() == before
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_a_circle_of_links_is_named(tmp_path):
+    (tmp_path / "a").symlink_to(tmp_path / "a")
+    with pytest.raises(UserError, match="a cannot be written: Too many levels of symbolic links"):
+        check_output(tmp_path / "a")
+
+
+@pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1"])
+def test_the_standard_output_has_several_names(capsys, name):
+    check_output(Path(name))
+    write_output(Path(name), "a table")
+    assert capsys.readouterr().out == "a table"
+
+
+@pytest.mark.parametrize("name", ["/dev/stderr", "/dev/fd/2", "/proc/self/fd/2"])
+def test_other_streams_are_refused_even_where_they_lead_to_a_file(name):
+    with pytest.raises(UserError, match="Give the name of a file"):
+        check_output(Path(name))
+
+
+def test_what_is_written_is_on_the_disk_with_its_name(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    append(tmp_path / "lines", "a\n")
+    append(tmp_path / "lines", "b\n")
+    assert synced == [str(tmp_path / "lines"), str(tmp_path), str(tmp_path / "lines")]
+    write_atomically(tmp_path / "whole", "x")
+    assert synced[3].startswith(str(tmp_path / ".whole."))
+    assert synced[4:] == [str(tmp_path)]
+    assert (tmp_path / "lines").read_text() == "a\nb\n"

@@ -18,12 +18,12 @@ class InUseError(UserError):
     """Another process is at work on the same run."""
 
 
-class DamagedError(UserError):
-    """The files of a run are damaged; other runs are not concerned."""
-
-
 class RunError(RuntimeError):
     """Something failed while running; the message says what, and how to go on. Exit code 1."""
+
+
+class DamagedError(RunError):
+    """The files of a run are damaged, or another run's: it must be trained again; other runs are not concerned."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
 from vsam.lab.data import DataError, load
 from vsam.lab.data.dataset import channel_statistics
@@ -122,3 +122,16 @@ def test_a_path_that_is_no_folder_is_refused(tmp_path):
 def test_a_size_below_one_is_refused(folder):
     with pytest.raises(DataError, match="size must be at least 1, got 0"):
         load(f"folder:{folder}", size=0)
+
+
+def test_no_other_program_is_started_for_content_that_is_no_image_of_ours(folder, tmp_path_factory, monkeypatch):
+    """Pillow goes by the content, whatever the name, and has Ghostscript draw EPS."""
+    programs = tmp_path_factory.mktemp("programs")
+    (programs / "gs").write_text(f"#!/bin/sh\ntouch {programs}/ran\n")
+    (programs / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
+    Image.new("RGB", (8, 8)).save(folder / "train/a/1.png", format="EPS")
+    with pytest.raises(DataError, match=r"1\.png cannot be read as an image"):
+        load(f"folder:{folder}", size=8)
+    assert not (programs / "ran").exists()

@@ -107,21 +107,23 @@ def test_an_empty_folder_says_so(tmp_path):
 
 
 FLAWED = {
-    "metrics.jsonl is cut at line 3": lambda run: (run / "metrics.jsonl").write_text(
-        (run / "metrics.jsonl").read_text()[:-9]
-    ),
+    "metrics.jsonl is damaged: 1 of 3 lines cannot be used, the first is line 3 (it is cut, or not JSON)": lambda run: (
+        run / "metrics.jsonl"
+    ).write_text((run / "metrics.jsonl").read_text()[:-9]),
     "metrics.jsonl has 2 of 3 epochs": lambda run: write_lines(
         run / "metrics.jsonl", lines_of(run / "metrics.jsonl")[:2]
     ),
     "metrics.jsonl is missing": lambda run: (run / "metrics.jsonl").unlink(),
-    "metrics.jsonl is cut at line 1": lambda run: (run / "metrics.jsonl").write_text("5\n"),
-    "metrics.jsonl is wrong at line 2 (epoch is None)": lambda run: change_line(run, "metrics.jsonl", 1, epoch=None),
-    "metrics.jsonl is wrong at line 2 (seconds is 0)": lambda run: change_line(run, "metrics.jsonl", 1, seconds=0),
-    "metrics.jsonl is wrong at line 2 (samples is None)": lambda run: change_line(
-        run, "metrics.jsonl", 1, samples=None
+    "the first is line 1 (it is no line of numbers)": lambda run: (run / "metrics.jsonl").write_text("5\n"),
+    "the first is line 2 (epoch is None)": lambda run: change_line(run, "metrics.jsonl", 1, epoch=None),
+    "the first is line 2 (seconds is 0)": lambda run: change_line(run, "metrics.jsonl", 1, seconds=0),
+    "the first is line 2 (samples is None)": lambda run: change_line(run, "metrics.jsonl", 1, samples=None),
+    "metrics.jsonl is damaged: 1 of 3 lines cannot be used, the first is line 2 (step 4 is out of order)": lambda run: (
+        change_line(run, "metrics.jsonl", 1, step=4)
     ),
-    "metrics.jsonl is wrong at line 2 (step 4 comes after 4)": lambda run: change_line(run, "metrics.jsonl", 1, step=4),
-    "steps.jsonl is wrong at line 3 (step 2 comes after 2)": lambda run: change_line(run, "steps.jsonl", 2, step=2),
+    "steps.jsonl is damaged: 1 of 12 lines cannot be used, the first is line 3 (step 2 is out of order)": lambda run: (
+        change_line(run, "steps.jsonl", 2, step=2)
+    ),
     "1 of 3 values of test_loss are not finite": lambda run: change_line(
         run, "metrics.jsonl", 1, test_loss=float("nan")
     ),

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from lab.command import QUICK, assert_refused, vsam
-from lab.helpers import open_run
-from vsam.lab.errors import RunError
+from lab.helpers import make_older, open_run
+from vsam.lab.errors import DamagedError, RunError
 from vsam.lab.runs.checkpoint import load_checkpoint, save_checkpoint
 
 
@@ -76,7 +76,7 @@ def test_a_malicious_pickle_is_never_executed(run, make):
 def test_a_newer_checkpoint_is_refused(run):
     (run / "summary.json").unlink()
     content = torch.load(run / "checkpoint.pt", weights_only=True)
-    torch.save({**content, "version": 99}, run / "checkpoint.pt")
+    save_checkpoint(run / "checkpoint.pt", {**content, "version": 99})
     assert_refused(vsam("train", *QUICK, "--out", str(run), folder=run.parent), 1, "newer vsam", "Upgrade")
 
 
@@ -104,7 +104,7 @@ def test_the_reason_is_told_in_our_words(tmp_path):
         other_zip = empty.fp
     contents = {
         "it is empty": b"",
-        "it is not a whole file of torch's": zipped({"model": torch.zeros(1000)})[:-100],
+        "it is not a complete torch checkpoint": zipped({"model": torch.zeros(1000)})[:-100],
         "which could run a program \\(it was not run\\)": zipped(Touch(tmp_path / "marker")),
         "its content cannot be understood": other_zip.getvalue(),
     }
@@ -162,23 +162,61 @@ def test_a_folder_in_its_place_is_named(tmp_path):
         {"generators": {}},
         {"generators": {"cpu": 3}},
         {"generators": {"cpu": torch.zeros(3)}},
+        {"progress": {"seconds": "x", "best": 0, "skips_in_a_row": 0}},
+        {"lines": {}},
+        {"lines": {"metrics.jsonl": {"bytes": "x"}}},
     ],
     ids=str,
 )
 def test_content_that_does_not_fit_the_run_is_refused(run, change):
     (run / "summary.json").unlink()
     content = torch.load(run / "checkpoint.pt", weights_only=True)
-    torch.save(content | change, run / "checkpoint.pt")
-    with pytest.raises(RunError, match=str(run / "checkpoint.pt")):
-        open_run(run)
-    with pytest.raises(RunError, match=str(run / "checkpoint.pt")):  # and the folder is free again
-        open_run(run)
+    save_checkpoint(run / "checkpoint.pt", content | change)
+    for _ in range(2):  # the second time shows that the folder is free again
+        with pytest.raises(DamagedError, match=rf"{run / 'checkpoint.pt'} does not fit this run"):
+            open_run(run)
 
 
 def test_a_checkpoint_of_another_network_is_refused(run):
     (run / "summary.json").unlink()
     content = torch.load(run / "checkpoint.pt", weights_only=True)
     del content["model"]["head.weight" if "head.weight" in content["model"] else next(iter(content["model"]))]
-    torch.save(content, run / "checkpoint.pt")
-    with pytest.raises(RunError, match="does not fit this run"):
+    save_checkpoint(run / "checkpoint.pt", content)
+    with pytest.raises(DamagedError, match="does not fit this run"):
         open_run(run)
+
+
+def test_a_flipped_bit_anywhere_is_noticed(run):
+    path = run / "checkpoint.pt"
+    content = path.read_bytes()
+    for place in [*range(0, len(content), len(content) // 60), len(content) - 1, len(content) - 72]:
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        with pytest.raises(DamagedError, match="is damaged"):
+            load_checkpoint(path)
+
+
+def test_content_that_was_changed_and_saved_by_others_is_refused(run):
+    (run / "summary.json").unlink()
+    content = torch.load(run / "checkpoint.pt", weights_only=True)
+    torch.save(content | {"progress": content["progress"] | {"best": 99.9}}, run / "checkpoint.pt")
+    with pytest.raises(DamagedError, match="was changed since: its checksum is missing"):
+        open_run(run)
+
+
+def test_an_older_checkpoint_is_read_and_its_flipped_bits_are_noticed_too(run):
+    make_older(run)
+    path = run / "checkpoint.pt"
+    assert load_checkpoint(path)["version"] == 1
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1  # in the middle of a tensor
+    path.write_bytes(content)
+    with pytest.raises(DamagedError, match="its checksum is not that of its content"):
+        load_checkpoint(path)
+
+
+def test_a_pipe_in_its_place_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "checkpoint.pt")
+    with pytest.raises(RunError, match="not a regular file"):
+        load_checkpoint(tmp_path / "checkpoint.pt")

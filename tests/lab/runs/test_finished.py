@@ -1,15 +1,16 @@
 """The one reader of run folders: each file once, one validation, and older folders too."""
 
 import json
+import os
 import shutil
 import sys
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
-from lab.helpers import CPU, quick_recipe
+from lab.helpers import CPU, assert_same_run, open_run, quick_recipe
 from lab.report.made import make_run
 from vsam.lab.comparison.compare import compare
 from vsam.lab.report.write import write_report
@@ -148,3 +149,43 @@ def test_a_summary_that_no_run_can_have_is_none(tmp_path, change):
 def test_nothing_was_begun_in_a_folder_that_is_not_there(tmp_path):
     assert read_run(tmp_path / "none").state == "new"
     assert read_run(tmp_path / "none").damage is None
+
+
+def test_another_runs_summary_is_noticed_and_the_right_one_written_anew(finished, run, caplog):
+    with closing(open_run(run.parent / "other", "lr=0.05")) as other:
+        while not other.is_finished:
+            other.train_epoch()
+    shutil.copy(run.parent / "other" / "summary.json", run / "summary.json")
+    found = read_run(run)
+    assert (found.state, found.summary) == ("broken", {})
+    assert found.problems == ("summary.json belongs to a run with other settings than those in config.toml.",)
+    open_run(run).close()
+    assert "belongs to a run with other settings" in caplog.text
+    assert_same_run(run, finished / "vsam")
+
+
+def test_a_summary_that_was_changed_is_noticed(run):
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps(summary | {"accuracy": 99.0}))
+    assert read_run(run).problems == ("summary.json is damaged: its checksum is not that of its content.",)
+
+
+def test_a_summary_without_a_key_that_came_later_is_read(tmp_path):
+    path = make_run(tmp_path / "run", "sam")
+    (path / "summary.json").write_text(json.dumps({**SUMMARY, "seconds": 1, "ais": 0.5}))
+    assert read_run(path).summary["skipped"] == 0
+
+
+@pytest.mark.parametrize("name", ["config.toml", "summary.json", "metrics.jsonl"])
+def test_a_pipe_among_the_files_is_not_waited_for(tmp_path, name):
+    path = make_run(tmp_path / "run", "sam")
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    assert "not a regular file" in " ".join(read_run(path).problems)
+
+
+def test_settings_that_are_nested_too_deeply_are_damage(tmp_path):
+    path = make_run(tmp_path / "run", "sam")
+    with (path / "config.toml").open("a") as file:
+        file.write(f"\n[{'.'.join('a' * 3000)}]\n")
+    assert read_run(path).damage == "config.toml is nested too deeply."

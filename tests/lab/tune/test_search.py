@@ -195,6 +195,42 @@ def test_trials_that_diverge_are_listed_and_the_others_go_on(tmp_path):
     assert found[0].state == "complete", "the recipe's own lr is tried first"
 
 
+def _spoil_metrics(run):
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text(f"{lines[0]}\n" if len(lines) > 1 else "")
+
+
+def _spoil_checkpoint(run):
+    content = bytearray((run / "checkpoint.pt").read_bytes())
+    content[len(content) // 2] ^= 1
+    (run / "checkpoint.pt").write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("moment", "spoil"),
+    [
+        (("epoch", 0, 1), _spoil_metrics),
+        (("epoch", 0, 1), _spoil_checkpoint),
+        (("epoch", 0, 1), lambda run: (run / "config.toml").write_text("epochs = ")),
+        (("epoch", 0, 2), _spoil_metrics),
+    ],
+    ids=["metrics", "checkpoint", "config", "metrics of the whole run"],
+)
+def test_a_damaged_trial_is_repeated_and_never_scored_wrongly(searched, tmp_path, caplog, moment, spoil):
+    def stop(event):
+        if event == moment:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        open_search(tmp_path / "search", 1).run(Watched(stop))
+    spoil(tmp_path / "search/trials/000/seed-0")
+    open_search(tmp_path / "search", 1).run(Watched())
+    assert "Trial 0 is trained again from the beginning" in caplog.text
+    folder, _ = searched
+    ours, theirs = results(open_search(tmp_path / "search", 1))[0], results(open_search(folder, TRIALS))[0]
+    assert outcome(ours) == outcome(theirs)
+
+
 def test_a_full_disk_is_nobodys_failure(tmp_path, monkeypatch):
     search = open_search(tmp_path, 2)
 

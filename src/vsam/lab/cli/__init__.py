@@ -17,6 +17,8 @@ def main() -> None:
         from vsam.lab.cli.app import app
         from vsam.lab.cli.study import fill_ray
         from vsam.lab.errors import DataError, RunError, UserError
+        from vsam.lab.interrupt import treat_sigterm_like_ctrl_c
+        from vsam.lab.text import for_terminal
     except ModuleNotFoundError as error:
         print(f"The command needs {error.name}, which comes with: pip install 'vsam[lab]'", file=sys.stderr)
         sys.exit(1)
@@ -26,13 +28,14 @@ def main() -> None:
     warnings.filterwarnings("ignore", "A gradient was not finite", RuntimeWarning)  # counted in the metrics
     logging.getLogger("vsam").setLevel(logging.INFO)
     logging.getLogger("vsam").addHandler(_ToStandardError())
+    treat_sigterm_like_ctrl_c()
     try:
         app(fill_ray(sys.argv[1:]))
     except (UserError, DataError) as error:
-        print(f"Error: {error}", file=sys.stderr)
+        print(for_terminal(f"Error: {error}").plain, file=sys.stderr)
         sys.exit(2)
     except RunError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        print(for_terminal(f"Error: {error}").plain, file=sys.stderr)
         sys.exit(1)
 
 
@@ -41,4 +44,6 @@ class _ToStandardError(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print the message."""
-        print(self.format(record), file=sys.stderr)
+        from vsam.lab.text import for_terminal
+
+        print(for_terminal(self.format(record)).plain, file=sys.stderr)

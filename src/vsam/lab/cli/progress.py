@@ -52,11 +52,11 @@ def make_status() -> Iterator[Callable[[str], object]]:
 def make_bars(console: Console) -> Progress:
     """What draws the bars, each in one line; where it is narrow, the estimate stays and the rest is cut."""
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
         TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=len("99:59:59"))),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
         console=console,
     )
 

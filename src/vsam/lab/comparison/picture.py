@@ -25,14 +25,16 @@ def accuracy_against_cost(rows: Sequence[Row]) -> bytes:
         bars = row.accuracy_std if row.seeds > 1 else None
         color, mark = styles[row.label].color, MARKERS[styles[row.label].marker]
         axes.errorbar(cost, row.accuracy, yerr=bars, fmt=mark, color=color, capsize=3, markersize=7)
-        axes.annotate(row.label, (cost, row.accuracy), xytext=(7, 6), textcoords="offset points")
+        name = axes.annotate(row.label, (cost, row.accuracy), xytext=(7, 6), textcoords="offset points")
+        name.set_parse_math(False)
     axes.set_xlim(0.9, 2.2)
     axes.margins(y=0.2)
     axes.set_xlabel("gradient passes a step (1 = SGD, 2 = SAM)")
     axes.set_ylabel("test accuracy of the last epoch, %")
     seeds = max(row.seeds for row in rows)
     bars_are = ", bars: one standard deviation" if seeds > 1 else ""
-    axes.set_title(f"{rows[0].model} on {rows[0].data}, {seeds} seed{'s' if seeds > 1 else ''}{bars_are}", fontsize=10)
+    title = f"{rows[0].model} on {rows[0].data}, {seeds} seed{'s' if seeds > 1 else ''}{bars_are}"
+    axes.set_title(title, fontsize=10, parse_math=False)
     axes.grid(alpha=0.3)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": None})

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from vsam.lab.comparison.rows import Row
 from vsam.lab.runs.finished import FinishedRun
+from vsam.lab.text import for_csv, for_latex, for_markdown, for_terminal, one_line
 
 __all__ = [
     "SPEEDS",
@@ -36,11 +37,11 @@ _HEADINGS = ("method", "accuracy %", "best %", "2nd gradients", "AIS", "of SAM",
 
 def to_terminal(rows: Sequence[Row]) -> Table:
     """The table for a terminal, with the spread of the speeds."""
-    table = Table(title=_title(rows), title_justify="left")
+    table = Table(title=for_terminal(_title(rows)), title_justify="left")
     for heading in _HEADINGS:
         table.add_column(heading, justify="left" if heading == "method" else "right")
     for row in _counted(rows):
-        table.add_row(*_cells(row, "±", quartiles=True))
+        table.add_row(*map(for_terminal, _cells(row, quartiles=True)))
     return table
 
 
@@ -66,22 +67,22 @@ def to_csv(rows: Sequence[Row]) -> str:
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, fieldnames=list(rows[0].to_dict()), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(row.to_dict() for row in rows)
+    writer.writerows({name: for_csv(value) for name, value in row.to_dict().items()} for row in rows)
     return buffer.getvalue()
 
 
 def to_markdown(rows: Sequence[Row]) -> str:
     """A table for a README."""
-    table = markdown_table([_HEADINGS, *(_cells(row, "±") for row in _counted(rows))])
-    note = f"\n{_APART}.\n" if "~" in table else ""
-    return f"{_title(rows)}\n\n{table}{note}"
+    table = markdown_table([_HEADINGS, *([for_markdown(cell) for cell in _cells(row)] for row in _counted(rows))])
+    note = f"\n{_APART}.\n" if _is_apart(rows) else ""
+    return f"{for_markdown(_title(rows))}\n\n{table}{note}"
 
 
 def to_latex(rows: Sequence[Row]) -> str:
     """A booktabs table for a paper."""
-    table = latex_table([_HEADINGS, *(_cells(row, r"$\pm$") for row in _counted(rows))])
-    note = f"% {_APART}\n" if "sim" in table else ""
-    return f"% {_title(rows)}\n{note}{table}"
+    table = latex_table([_HEADINGS, *map(_cells, _counted(rows))])
+    note = f"% {_APART}\n" if _is_apart(rows) else ""
+    return f"% {one_line(_title(rows))}\n{note}{table}"
 
 
 def markdown_table(lines: Sequence[Sequence[str]], left: int = 1) -> str:
@@ -92,7 +93,7 @@ def markdown_table(lines: Sequence[Sequence[str]], left: int = 1) -> str:
 
 
 def latex_table(lines: Sequence[Sequence[str]], left: int = 1) -> str:
-    """The same by booktabs."""
+    """A heading and lines below it by booktabs, all plain text; columns as above."""
     head, *body = map(_latex_line, lines)
     inner = "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
     columns = "l" * left + "r" * (len(lines[0]) - left)
@@ -100,8 +101,7 @@ def latex_table(lines: Sequence[Sequence[str]], left: int = 1) -> str:
 
 
 def _latex_line(cells: Sequence[str]) -> str:
-    """A row of a LaTeX table; of the signs that mean something to LaTeX only % and ~ are replaced."""
-    line = " & ".join(cell.replace("%", r"\%").replace("~", r"$\sim$") for cell in cells) + r" \\"
+    line = " & ".join(map(for_latex, cells)) + r" \\"
     # The end of the row before would take such a beginning as its own.
     return f"{{}}{line}" if line.startswith(("[", "*")) else line
 
@@ -127,11 +127,18 @@ def _counted(rows: Sequence[Row]) -> Sequence[Row]:
     return [replace(row, label=f"{row.label} (n = {row.seeds})") for row in rows]
 
 
-def _cells(row: Row, sign: str, *, quartiles: bool = False) -> tuple[str, ...]:
+def _is_apart(rows: Sequence[Row]) -> bool:
+    """Whether a speed was not timed in turns."""
+    ratios = [(row.ais_ratio_to_sam, row.quartiles_to_sam) for row in rows]
+    ratios += [(row.speed_to_sgd, row.quartiles) for row in rows]
+    return any(value is not None and not quartiles for value, quartiles in ratios)
+
+
+def _cells(row: Row, *, quartiles: bool = False) -> tuple[str, ...]:
     return (
         row.label,
-        _with_deviation(row.accuracy, row.accuracy_std, row.seeds, sign),
-        _with_deviation(row.best, row.best_std, row.seeds, sign),
+        _with_deviation(row.accuracy, row.accuracy_std, row.seeds),
+        _with_deviation(row.best, row.best_std, row.seeds),
         f"{row.samples:,.1f}".removesuffix(".0"),
         f"{row.ais:,.0f}",
         _ratio(row.ais_ratio_to_sam, row.quartiles_to_sam),
@@ -140,8 +147,8 @@ def _cells(row: Row, sign: str, *, quartiles: bool = False) -> tuple[str, ...]:
     )
 
 
-def _with_deviation(mean: float, deviation: float, seeds: int, sign: str) -> str:
-    return f"{mean:.2f} {sign} {deviation:.2f}" if seeds > 1 else f"{mean:.2f}"
+def _with_deviation(mean: float, deviation: float, seeds: int) -> str:
+    return f"{mean:.2f} ± {deviation:.2f}" if seeds > 1 else f"{mean:.2f}"
 
 
 def _ratio(value: float | None, quartiles: tuple[float, float] | None) -> str:

@@ -12,7 +12,9 @@ from vsam.lab.errors import DataError
 
 __all__ = ["load_folder"]
 
-_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+# Pillow goes by the content, whatever the name: these decoders start no other program, unlike Ghostscript for EPS.
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 
 
 def load_folder(path: Path, *, size: int = 32, grey: bool = False) -> Dataset:
@@ -71,7 +73,7 @@ def _read_split(split: Path, class_names: tuple[str, ...], size: int, grey: bool
 
 def _read_image(path: Path, size: int, grey: bool) -> npt.NDArray[np.uint8]:
     try:
-        with Image.open(path) as opened:
+        with Image.open(path, formats=_FORMATS) as opened:
             # Cameras turn the image by a note in the file, not in the pixels.
             image = ImageOps.exif_transpose(opened)
             if image.mode.startswith(("I", "F")):

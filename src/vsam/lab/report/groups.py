@@ -11,10 +11,10 @@ from vsam.lab.methods import METHODS, find_method
 from vsam.lab.report.downsample import Buckets, merge
 from vsam.lab.report.metrics import EPOCH_METRICS, VALIDATION_METRICS, Metric
 from vsam.lab.report.read import DrawnRun
-from vsam.lab.report.text import one_line
 from vsam.lab.runs.facts import Facts
 from vsam.lab.runs.finished import FinishedRun
 from vsam.lab.runs.folder import flat
+from vsam.lab.text import one_line
 
 __all__ = ["Group", "group_runs", "labels_of"]
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from vsam.lab.report.curves import epoch_curves, step_curves
 from vsam.lab.report.downsample import Buckets, bucket
-from vsam.lab.report.text import one_line
 from vsam.lab.runs.facts import VALIDATION
 from vsam.lab.runs.finished import StoredRun, read_run, read_samples
+from vsam.lab.text import one_line
 
 __all__ = ["DrawnRun", "read_drawn"]
 
@@ -40,7 +40,7 @@ def read_drawn(path: Path) -> DrawnRun:
     curves = epoch_curves(run.epochs, planned if isinstance(planned, int) else len(run.epochs), problems)
     sampled = None
     if run.steps:
-        lines, reason = read_samples(path, int(run.summary.get("samples", 0)))
+        lines, reason = read_samples(path, int(run.summary.get("samples", 0)), run.checksums.get("steps.jsonl"))
         problems += [reason] if reason else []
         positions = [line["step"] for line in lines]
         done = run.steps if run.is_finished else min(run.steps, max([*positions, run.epochs[-1]["step"]]))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vsam.lab.errors import UserError
-from vsam.lab.files import make_folder, write_atomically
+from vsam.lab.files import check_output, is_standard_output, make_folder, write_atomically, write_output
 from vsam.lab.report.find import find_runs
 from vsam.lab.report.groups import Group, group_runs, labels_of
 from vsam.lab.report.metrics import STEP_METRICS
@@ -51,7 +51,8 @@ def write_report(
 
     Args:
         folders: of runs, or folders that contain such at any depth.
-        output: the page, a file that ends in .html; figures and tables go to the folder NAME-figures beside it.
+        output: the page, a file that ends in .html; figures and tables go to the folder NAME-figures beside it. Or `-`
+            for the standard output, which takes the page alone.
         title: of the page; by default what was run.
         figures: whether to write figures and tables for papers too.
         say: is told what is being done, at every folder, run and group.
@@ -59,18 +60,17 @@ def write_report(
     Raises:
         UserError: there is no run at all, or the output cannot be a page.
     """
-    if output.suffix.lower() not in (".html", ".htm"):
+    is_alone = is_standard_output(output)
+    if not is_alone and output.suffix.lower() not in (".html", ".htm"):
         raise UserError(f"The report must be a file that ends in .html, got {str(output)!r}.")
-    if output.is_dir():
-        raise UserError(f"{output} is a folder: give the name of a file.")
     groups, outside = group_runs(_read(find_runs(folders, say), say))
-    make_folder(output.parent)
+    check_output(output)
     say(f"Writing {output}")
     judged, unread = judge_folders(folders)
-    write_atomically(output, make_page(groups, outside, title, judged))
+    write_output(output, make_page(groups, outside, title, judged))
     drawn: list[Path] = []
     tables: list[Path] = []
-    if figures and groups:
+    if figures and groups and not is_alone:
         folder = output.with_name(f"{output.stem}-figures")
         make_folder(folder)
         drawn, tables = _write_figures(groups, folder, say), _write_tables(groups, folder)

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+import tomllib
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 import vsam
 from vsam.lab.errors import UserError
 
-__all__ = ["choose_device", "describe_environment"]
+__all__ = ["choose_device", "commit_of", "describe_environment"]
 
 
 def choose_device(name: str | None = None) -> torch.device:
@@ -43,7 +44,7 @@ def describe_environment(device: torch.device) -> dict[str, Any]:
         "device": _device_name(device),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "commit": _commit(),
+        "commit": commit_of(Path(vsam.__file__).resolve().parents[2]),
     }
 
 
@@ -63,14 +64,28 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
 
 
-def _commit() -> str | None:
-    """The commit of the source tree that runs, marked where files were changed; None for an installed package."""
-    here = Path(__file__).parent
+def commit_of(root: Path) -> str | None:
+    """The commit of vsam's own source tree at `root`, marked where files were changed; None if it is not one.
+
+    Git obeys the settings of the repository that it finds, and some of them name programs to run. So it is not asked
+    about a repository that merely encloses the package, and those settings are switched off.
+    """
+    if not (root / ".git").exists() or _project(root) != "vsam":
+        return None
+    settings = ["-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}"]
+    command = ["git", *settings, "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    surroundings = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    surroundings |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_CEILING_DIRECTORIES": str(root.parent)}
     try:
-        command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-        tracked = ["git", "-C", str(here), "ls-files", "--error-unmatch", __file__]
-        subprocess.run(tracked, capture_output=True, timeout=10, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True, env=surroundings)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
+
+
+def _project(root: Path) -> str | None:
+    """The name in the `pyproject.toml` of a source tree."""
+    try:
+        return str(tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

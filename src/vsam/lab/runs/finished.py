@@ -1,6 +1,9 @@
 """The one reader of run folders: what is whole is used, and what is not is said."""
 
+import hashlib
+import json
 import math
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,11 +12,12 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from vsam.lab.recipes.recipe import Recipe, modern
+from vsam.lab.files import read_regular
+from vsam.lab.recipes.recipe import Recipe, canonical_settings, modern
 from vsam.lab.runs.facts import Facts, facts_of
-from vsam.lab.runs.lines import Lines, number, read_json, read_json_lines
+from vsam.lab.runs.lines import Lines, is_too_deep, number, read_json, read_json_lines
 
-__all__ = ["FinishedRun", "State", "StoredRun", "read_epochs", "read_run", "read_samples"]
+__all__ = ["FinishedRun", "State", "StoredRun", "read_epochs", "read_run", "read_samples", "sealed"]
 
 State = Literal["new", "unfinished", "finished", "broken"]
 
@@ -22,6 +26,7 @@ _RANGES = {
     "accuracy": (0, 100),
     "best": (0, 100),
     "samples": (0, _MOST_STEPS),
+    "skipped": (0, _MOST_STEPS),
     "ais": (1e-6, 1e12),
     "seconds": (0, 1e12),
     "steps": (1, _MOST_STEPS),
@@ -47,6 +52,7 @@ class FinishedRun:
         epochs: the whole lines of `metrics.jsonl`.
         recipe: its settings, if this version understands them.
         facts: its size, and what it was for.
+        checksums: of `metrics.jsonl` and `steps.jsonl` as they were written, by their names; empty for an older run.
     """
 
     label: str
@@ -57,6 +63,7 @@ class FinishedRun:
     epochs: Lines
     recipe: Recipe | None = None
     facts: Facts = field(default_factory=Facts)
+    checksums: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,7 @@ def read_run(path: Path) -> StoredRun:
     try:
         toml, settings = _read_settings(path)
     except _Flaw as flaw:
-        is_new = not any((path / name).exists() for name in ("config.toml", "checkpoint.pt", "summary.json"))
+        is_new = not any(os.path.exists(path / name) for name in ("config.toml", "checkpoint.pt", "summary.json"))
         nothing = StoredRun("", "", 0, path, {}, [], problems=(str(flaw),))
         return replace(nothing, state="new") if is_new else replace(nothing, damage=str(flaw))
     problems: list[str] = []
@@ -111,21 +118,28 @@ def read_run(path: Path) -> StoredRun:
     label = settings["method"] + (f"-{settings['variant']}" if settings.get("variant") else "")
     run = StoredRun(label, settings["method"], settings["seed"], path, {}, [], recipe, toml=toml, settings=plain)
     try:
-        summary = _read_summary(path / "summary.json", settings)
+        summary, checksums = _read_summary(path / "summary.json", settings)
     except _Flaw as flaw:
         return replace(run, problems=(*problems, str(flaw)), epochs=read_epochs(path)[0])
-    return _whole(run, settings, summary, problems)
+    return _whole(replace(run, checksums=checksums), settings, summary, problems)
 
 
-def read_epochs(path: Path) -> tuple[Lines, str | None]:
+def sealed(summary: Mapping[str, Any], recipe: Recipe, checksums: Mapping[str, str]) -> str:
+    """What `summary.json` holds: the summary, which run it is of, its other files' checksums, and last its own."""
+    record = {**summary, "settings": recipe.plain(), "checksums": checksums}
+    return json.dumps({**record, "checksum": _checksum(record)}, indent=2) + "\n"
+
+
+def read_epochs(path: Path, checksum: str | None = None) -> tuple[Lines, str | None]:
     """The usable lines of a folder's `metrics.jsonl`, and what is wrong, or None."""
-    lines, reason = read_json_lines(path / "metrics.jsonl", {"epoch": 0, "step": 1, "samples": 0, "seconds": 1e-9})
+    least = {"epoch": 0, "step": 1, "samples": 0, "seconds": 1e-9}
+    lines, reason = read_json_lines(path / "metrics.jsonl", least, checksum)
     return [line if isinstance(line.get("turn"), str) else line | {"turn": None} for line in lines], reason
 
 
-def read_samples(path: Path, expected: int) -> tuple[Lines, str | None]:
+def read_samples(path: Path, expected: int, checksum: str | None = None) -> tuple[Lines, str | None]:
     """The usable lines of a folder's `steps.jsonl`, of which `expected` should be there; likewise."""
-    lines, reason = read_json_lines(path / "steps.jsonl")
+    lines, reason = read_json_lines(path / "steps.jsonl", checksum=checksum)
     if reason and reason.endswith("is missing."):
         return [], "steps.jsonl is missing: no norms and no sampling of this run." if expected else None
     if not reason and len(lines) < expected:
@@ -134,7 +148,7 @@ def read_samples(path: Path, expected: int) -> tuple[Lines, str | None]:
 
 
 def _whole(run: StoredRun, settings: Mapping[str, Any], summary: dict[str, Any], problems: list[str]) -> StoredRun:
-    epochs, reason = read_epochs(run.path)
+    epochs, reason = read_epochs(run.path, run.checksums.get("metrics.jsonl"))
     problems += [reason] if reason else []
     planned = number(summary.get("epochs") or settings.get("epochs"))
     planned = int(planned) if 0 < planned < math.inf else len(epochs)
@@ -163,7 +177,7 @@ def _read_settings(path: Path) -> tuple[str, dict[str, Any]]:
     try:
         if path.is_dir() and not any(child.name != ".lock" for child in path.iterdir()):
             raise _Flaw("The folder is empty.")
-        text = (path / "config.toml").read_text(encoding="utf-8")
+        text = read_regular(path / "config.toml").decode()
         settings = tomllib.loads(text)
     except FileNotFoundError as error:
         raise _Flaw("config.toml is missing, so nobody knows what was run.") from error
@@ -171,6 +185,8 @@ def _read_settings(path: Path) -> tuple[str, dict[str, Any]]:
         raise _Flaw(f"config.toml cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:  # the last of nesting too deep for tomllib
         raise _Flaw(f"config.toml is not valid TOML: {error}.") from error
+    if is_too_deep(settings):
+        raise _Flaw("config.toml is nested too deeply.")
     needed = [name for name, field in Recipe.model_fields.items() if field.is_required()]
     if missing := [name for name in needed if name not in settings]:
         raise _Flaw(f"config.toml is cut off: it lacks {', '.join(missing)}.")
@@ -189,14 +205,16 @@ def _understand(settings: dict[str, Any], problems: list[str]) -> Recipe | None:
         return None
 
 
-def _read_summary(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The summary; empty where the run has none yet."""
+def _read_summary(path: Path, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The summary, and the checksums of the run's other files; both empty where the run has no summary yet."""
     summary, reason = read_json(path)
     if reason:
         raise _Flaw(reason)
     if summary is None:
-        return {}
+        return {}, {}
+    checksums = _unseal(summary, settings)
     summary.setdefault("epochs", settings["epochs"])
+    summary.setdefault("skipped", 0)
     for name, (least, most) in _RANGES.items():
         if not math.isfinite(number(summary.get(name))):
             raise _Flaw(f"summary.json: {name} must be a finite number, got {summary.get(name)!r:.40}.")
@@ -211,7 +229,24 @@ def _read_summary(path: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("method", "seed", "epochs"):
         if summary[name] != settings.get(name):
             raise _Flaw(f"summary.json is of {name} {summary[name]!r} and config.toml of {settings.get(name)!r}.")
-    return summary
+    return summary, checksums
+
+
+def _unseal(summary: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, str]:
+    """Check that the summary is whole and of the run with these settings, and take out what proves it."""
+    checksum = summary.pop("checksum", None)
+    if checksum is not None and checksum != _checksum(summary):
+        raise _Flaw("summary.json is damaged: its checksum is not that of its content.")
+    own = summary.pop("settings", None)
+    if own is not None and canonical_settings(own) != canonical_settings(settings):
+        raise _Flaw("summary.json belongs to a run with other settings than those in config.toml.")
+    checksums = summary.pop("checksums", {})
+    known = checksums.items() if isinstance(checksums, dict) else ()
+    return {name: found for name, found in known if isinstance(found, str)}
+
+
+def _checksum(record: Mapping[str, Any]) -> str:
+    return f"sha256:{hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()}"
 
 
 def _planned_steps(epochs: Lines, planned: int) -> int:

@@ -1,18 +1,23 @@
 """The folder of a run: its settings, its metrics, and the lock that keeps a second process out."""
 
-import json
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from vsam.lab.errors import DamagedError, InUseError, RunError, UserError
+from vsam.lab.errors import DamagedError, InUseError, UserError
 from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.recipes.recipe import Recipe, canonical_settings
-from vsam.lab.runs.finished import StoredRun, read_run
+from vsam.lab.runs.finished import StoredRun, read_run, sealed
+from vsam.lab.runs.line_file import LineFile
 from vsam.lab.runs.lines import read_json_lines
 
 __all__ = ["RunFolder", "check_settings", "flat", "run_path"]
+
+_LINE_FILES = ("metrics.jsonl", "steps.jsonl")
+_log = logging.getLogger(__name__)
 
 
 def run_path(out: Path, recipe: Recipe) -> Path:
@@ -24,79 +29,108 @@ def run_path(out: Path, recipe: Recipe) -> Path:
 class RunFolder:
     """One run's files. Opening it takes a lock that the system releases even when the process is killed.
 
+    Where nothing can be written, a finished run is opened all the same: it is only read.
+
     Args:
         path: of the folder; it is created.
         recipe: must be the one that the folder was begun with.
 
-    `summary` is that of a finished run, else None.
+    `summary` is that of a run that was finished before, else None, and `problems` is what was wrong with its files.
     """
 
     def __init__(self, path: Path, recipe: Recipe) -> None:
-        self.path = path
-        make_folder(path)
+        self.path, self._recipe = path, recipe
+        self._files = {name: LineFile(path / name) for name in _LINE_FILES}
         self._lock = FileLock(path / ".lock", timeout=0)
         try:
-            self._lock.acquire()
-        except Timeout as error:
-            raise InUseError(f"{path} is in use by another process. Wait for it, or choose another --out.") from error
-        except OSError as error:
-            raise UserError(f"{path} cannot be locked: {error.strerror}. Choose another folder with --out.") from error
-        try:
-            self._clear()
-            found = read_run(path)
+            found = self._open()
             check_settings(found, recipe)
             if found.state == "new":
                 write_atomically(path / "config.toml", recipe.to_toml())
         except BaseException:
             self.close()
             raise
+        if found.state in ("broken", "finished") and found.problems:
+            anew = " It is written anew at the end." if found.state == "broken" else ""
+            _log.warning("%s: %s%s", path, " ".join(found.problems), anew)
         self.summary: dict[str, Any] | None = found.summary or None
-        self._waiting: dict[str, list[str]] = {}
+        self.problems = found.problems if found.is_finished else ()
+        self._checksums = found.checksums if found.is_finished else None
 
     @property
     def checkpoint(self) -> Path:
         """`checkpoint.pt`."""
         return self.path / "checkpoint.pt"
 
+    @property
+    def proofs(self) -> dict[str, dict[str, Any]]:
+        """What a checkpoint must remember of the files of lines, so that `rewind` knows them again."""
+        return {name: file.proof for name, file in self._files.items()}
+
+    def checksum(self, name: str) -> str | None:
+        """Of a file of lines as it was written; None if it is not known."""
+        return self._files[name].proof["checksum"] if self._checksums is None else self._checksums.get(name)
+
     def finish(self, summary: dict[str, Any]) -> None:
         """Write the summary, which marks the run as finished."""
         if not (self.path / "steps.jsonl").exists():
             write_atomically(self.path / "steps.jsonl", "")
-        write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+        checksums = {name: proof["checksum"] for name, proof in self.proofs.items()}
+        write_atomically(self.path / "summary.json", sealed(summary, self._recipe, checksums))
         self.summary = summary
 
     def add_line(self, name: str, line: dict[str, Any]) -> None:
         """Keep a line for `name` until the next `flush`."""
-        self._waiting.setdefault(name, []).append(json.dumps(line) + "\n")
+        self._files[name].add(line)
 
     def flush(self) -> None:
-        """Append the kept lines to their files."""
-        for name, lines in self._waiting.items():
-            path = self.path / name
-            try:
-                with path.open("a", encoding="utf-8") as file:
-                    file.writelines(lines)
-            except OSError as error:
-                raise RunError(
-                    f"{path} could not be written: {error.strerror}. Make room and run the same command again: it "
-                    "goes on from the last checkpoint."
-                ) from error
-        self._waiting = {}
+        """Append the kept lines to their files; what a checkpoint relies on is on the disk before it is."""
+        for file in self._files.values():
+            file.flush()
 
-    def rewind(self, step: int) -> None:
-        """Drop lines behind `step`, which a killed process may have written after its last checkpoint."""
-        self._waiting = {}
-        for name in ("metrics.jsonl", "steps.jsonl"):
-            path = self.path / name
-            if path.exists():
-                lines, reason = read_json_lines(path)
-                if reason and "cannot be read" in reason:
-                    raise RunError(f"{self.path}: {reason}")
-                write_atomically(path, "".join(json.dumps(line) + "\n" for line in lines if line["step"] <= step))
+    def rewind(self, proofs: Mapping[str, Mapping[str, Any]] | None) -> None:
+        """Drop lines that a killed process wrote after its last checkpoint, all of them where there is none."""
+        for name, file in self._files.items():
+            file.rewind(None if proofs is None else proofs[name])
+
+    def rewind_older(self, step: int, epochs: int) -> None:
+        """The same for a checkpoint that remembers nothing of the files: of so many epochs each must have its line."""
+        for name, file in self._files.items():
+            lines = [line for line in read_json_lines(file.path)[0] if line["step"] <= step]
+            if name == "metrics.jsonl" and len(lines) != epochs:
+                raise DamagedError(
+                    f"{file.path} has {len(lines):,} of {epochs:,} epochs. Delete {self.path} to train the run again."
+                )
+            file.keep(lines)
 
     def close(self) -> None:
         """Release the folder."""
         self._lock.release()
+
+    def _open(self) -> StoredRun:
+        try:
+            self._take()
+        except InUseError:
+            raise
+        except UserError:
+            found = read_run(self.path)
+            if not found.is_finished:
+                raise
+            return found
+        self._clear()
+        return read_run(self.path)
+
+    def _take(self) -> None:
+        """Create the folder and lock it."""
+        make_folder(self.path)
+        try:
+            self._lock.acquire()
+        except Timeout as error:
+            text = f"{self.path} is in use by another process. Wait for it, or choose another --out."
+            raise InUseError(text) from error
+        except OSError as error:
+            text = f"{self.path} cannot be locked: {error.strerror}. Choose another folder with --out."
+            raise UserError(text) from error
 
     def _clear(self) -> None:
         """Remove what killed processes had half written; the lock says that nobody is writing now."""

@@ -1,15 +1,20 @@
 """JSON that a killed process may have left cut, and that a person may have edited."""
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Lines", "number", "read_json", "read_json_lines"]
+from vsam.lab.files import read_regular
+
+__all__ = ["Lines", "is_too_deep", "number", "read_json", "read_json_lines"]
 
 Lines = list[dict[str, Any]]
 _STEP = {"step": 1.0}
+_DEEPEST = 32  # far beyond any file of ours; Python itself gives up at some hundreds, wherever it then is
 
 
 def number(value: object) -> float:
@@ -25,7 +30,7 @@ def number(value: object) -> float:
 def read_json(path: Path) -> tuple[dict[str, Any] | None, str | None]:
     """The object in a file, or None; and what is wrong, or None. A file that is not there is not wrong."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_regular(path))
     except FileNotFoundError:
         return None, None
     except OSError as error:
@@ -34,45 +39,85 @@ def read_json(path: Path) -> tuple[dict[str, Any] | None, str | None]:
         return None, f"{path.name} is not valid JSON: {error}."
     if not isinstance(content, dict):
         return None, f"{path.name} must hold an object, got {type(content).__name__}."
+    if is_too_deep(content):
+        return None, f"{path.name} is nested too deeply."
     return content, None
 
 
-def read_json_lines(path: Path, least: Mapping[str, float] = _STEP) -> tuple[Lines, str | None]:
-    """The lines of a file up to the first that cannot be used; and what is wrong, or None.
+def is_too_deep(value: object) -> bool:
+    """Whether lists and dictionaries are nested beyond what Python's own functions can follow."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        nested = [one for one in level if isinstance(one, list | dict)]
+        level = [inner for one in nested for inner in (one.values() if isinstance(one, dict) else one)]
+    return bool(level)
+
+
+def read_json_lines(
+    path: Path, least: Mapping[str, float] = _STEP, checksum: str | None = None
+) -> tuple[Lines, str | None]:
+    """The lines of a file that can be used; and what is wrong, or None. One bad line drops no good ones.
 
     Args:
         path: of the file.
         least: numbers that a line must have, with the smallest value that each can be; `step` is one and must rise.
+        checksum: of the whole file as it was written, if known.
     """
-    lines: Lines = []
-    before = 0.0
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for count, text in enumerate(file, start=1):
-                line = _parse(text)
-                if line is None:
-                    return lines, f"{path.name} is cut at line {count:,}: it is used up to there."
-                if wrong := _flaw(line, least, before):
-                    return lines, f"{path.name} is wrong at line {count:,} ({wrong}): it is used up to there."
-                before = line["step"]
-                lines.append(line)
+        content = read_regular(path)
     except FileNotFoundError:
-        return lines, f"{path.name} is missing."
+        return [], f"{path.name} is missing."
     except OSError as error:
-        return lines, f"{path.name} cannot be read: {error.strerror}."
-    return lines, None
+        return [], f"{path.name} cannot be read: {error.strerror}."
+    texts = content.decode(errors="replace").removesuffix("\n").split("\n") if content else []
+    found = [_parse(text, least) for text in texts]
+    places = [place for place, line in enumerate(found) if isinstance(line, dict)]
+    lines = [line for line in found if isinstance(line, dict)]
+    rising = _rising([line["step"] for line in lines])
+    wrong = {place: why for place, why in enumerate(found) if isinstance(why, str)}
+    wrong |= {places[i]: f"step {lines[i]['step']} is out of order" for i in set(range(len(lines))).difference(rising)}
+    return [lines[i] for i in rising], _complaint(path.name, len(texts), wrong, _is_whole(content, checksum))
 
 
-def _parse(text: str) -> dict[str, Any] | None:
+def _complaint(name: str, total: int, wrong: Mapping[int, str], is_whole: bool) -> str | None:
+    if wrong:
+        first = min(wrong)
+        what = f"{len(wrong):,} of {total:,} lines cannot be used, the first is line {first + 1:,} ({wrong[first]})"
+        return f"{name} is damaged: {what}. The others are used."
+    return None if is_whole else f"{name} is damaged: it has changed since it was written."
+
+
+def _is_whole(content: bytes, checksum: str | None) -> bool:
+    return checksum is None or f"sha256:{hashlib.sha256(content).hexdigest()}" == checksum
+
+
+def _parse(text: str, least: Mapping[str, float]) -> dict[str, Any] | str:
+    """The line, or why it is none."""
     try:
         line = json.loads(text)
     except (ValueError, RecursionError):
-        return None
-    return line if isinstance(line, dict) else None
-
-
-def _flaw(line: Mapping[str, Any], least: Mapping[str, float], before: float) -> str | None:
+        return "it is cut, or not JSON"
+    if not isinstance(line, dict) or is_too_deep(line):
+        return "it is no line of numbers"
     for name, smallest in least.items():
         if not smallest <= number(line.get(name)) < math.inf:
             return f"{name} is {line.get(name)!r:.40}"
-    return None if line["step"] > before else f"step {line['step']} comes after {before:g}"
+    return line
+
+
+def _rising(steps: Sequence[float]) -> list[int]:
+    """The places of the longest sequence that rises: a single step that is wrong costs no other."""
+    last: list[float] = []  # of the sequences of each length the smallest last step, and its place
+    places: list[int] = []
+    before: list[int] = []
+    for place, step in enumerate(steps):
+        length = bisect_left(last, step)
+        before.append(places[length - 1] if length else -1)
+        if last[length : length + 1] != [step]:  # of equal steps the first
+            last[length : length + 1], places[length : length + 1] = [step], [place]
+    found = []
+    place = places[-1] if places else -1
+    while place >= 0:
+        found.append(place)
+        place = before[place]
+    return found[::-1]

@@ -1,5 +1,6 @@
 """The runs of several recipes below one folder, each read once."""
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from vsam.lab.runs.finished import FinishedRun, StoredRun, read_run
 from vsam.lab.runs.folder import check_settings, run_path
 
 __all__ = ["RunStore", "sentence"]
+
+_log = logging.getLogger(__name__)
 
 
 class RunStore:
@@ -30,7 +33,9 @@ class RunStore:
         """A recipe's run as it was when it was first asked for."""
         path = self.path(recipe)
         if path not in self._found:
-            self._found[path] = read_run(path)
+            found = self._found[path] = read_run(path)
+            if found.is_finished and found.problems:
+                _log.warning("%s: %s", path, " ".join(found.problems))
         return self._found[path]
 
     def refresh(self, recipes: Iterable[Recipe]) -> None:

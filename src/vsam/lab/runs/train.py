@@ -13,7 +13,8 @@ from torch import Tensor
 
 from vsam import StepRecord
 from vsam.lab.data import Augment, Batch, Batches, Dataset, load
-from vsam.lab.errors import RunError
+from vsam.lab.errors import DamagedError, RunError
+from vsam.lab.interrupt import deferred_interrupt
 from vsam.lab.methods import find_method
 from vsam.lab.recipes.recipe import Recipe, canonical_settings
 from vsam.lab.runs.checkpoint import load_checkpoint, save_checkpoint
@@ -120,8 +121,11 @@ class Run:
         return self.step // self.steps_per_epoch
 
     def train_epoch(self, on_step: OnStep = lambda step: None) -> None:
-        """Train to the end of the current epoch, evaluate, and save; after the last one, write the summary."""
-        with own_generators(self._generators, self.device) as end:
+        """Train to the end of the current epoch, evaluate, and save; after the last one, write the summary.
+
+        Ctrl-C and SIGTERM are raised after the step that they fall into, and when that is saved.
+        """
+        with own_generators(self._generators, self.device) as end, deferred_interrupt() as is_interrupted:
             epoch = self.epoch
             turn = self.turn if self.step % self.steps_per_epoch == 0 else None
             begun = time.perf_counter()
@@ -129,9 +133,12 @@ class Run:
                 self._train_step(batch, epoch)
                 on_step(self.step)
                 is_last = self.step % self.steps_per_epoch == 0
-                if not is_last and time.monotonic() - self._last_save > self.recipe.checkpoint_seconds:
+                is_due = is_interrupted() or time.monotonic() - self._last_save > self.recipe.checkpoint_seconds
+                if is_due and not is_last:
                     self._stop_clock(begun)
                     self._save(end())
+                    if is_interrupted():
+                        raise KeyboardInterrupt
                     begun = time.perf_counter()
             self._stop_clock(begun)
             metrics = self._measure(epoch) | {"turn": turn}
@@ -266,40 +273,50 @@ class Run:
                 "progress": {name: getattr(self, name) for name in _PROGRESS},
                 "sums": asdict(self._sums),
                 "generators": generators,
+                "lines": self.folder.proofs,
             },
         )
         self._last_save = time.monotonic()
 
     def _resume(self) -> None:
         if not self.folder.checkpoint.exists():
-            self.folder.rewind(0)
+            self.folder.rewind(None)
             return
         content = load_checkpoint(self.folder.checkpoint, self.device)
         if canonical_settings(content.get("recipe")) != canonical_settings(self.recipe.model_dump()):
-            raise RunError(
+            raise DamagedError(
                 f"{self.folder.checkpoint} belongs to a run with other settings. Delete it, or choose another --out."
             )
         try:
-            self.training.load_state_dict(content)
-            self.step = content["step"]
-            if not 0 <= self.step <= self.total_steps:
-                raise ValueError(f"step {self.step} is not one of {self.total_steps}.")
-            for name in _PROGRESS:
-                setattr(self, name, content["progress"][name])
-            self._sums = _Sums(**content["sums"])
-            self._generators = {name: content["generators"][name].cpu() for name in self._generators}
-            with own_generators(self._generators, self.device):
-                pass
+            self._restore(content)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-            raise RunError(
+            if isinstance(error, RunError):
+                raise
+            raise DamagedError(
                 f"{self.folder.checkpoint} does not fit this run: {error} Delete it, or choose another --out."
             ) from error
-        self.folder.rewind(self.step)
         if self.step == self.total_steps:  # killed between the last checkpoint and the summary
             lines, _ = read_json_lines(self.folder.path / "metrics.jsonl")
             if not lines or lines[-1]["step"] != self.step:
-                raise RunError(f"{self.folder.path / 'metrics.jsonl'} is incomplete. Delete the folder to train anew.")
+                path = self.folder.path
+                raise DamagedError(f"{path / 'metrics.jsonl'} is incomplete. Delete {path} to train the run again.")
             self.folder.finish(self._summarise(lines[-1]))
+
+    def _restore(self, content: dict[str, Any]) -> None:
+        self.training.load_state_dict(content)
+        self.step = content["step"]
+        if not 0 <= self.step <= self.total_steps:
+            raise ValueError(f"step {self.step} is not one of {self.total_steps}.")
+        for name in _PROGRESS:
+            setattr(self, name, type(getattr(self, name))(content["progress"][name]))
+        self._sums = _Sums(**content["sums"])
+        self._generators = {name: content["generators"][name].cpu() for name in self._generators}
+        with own_generators(self._generators, self.device):
+            pass
+        if "lines" in content:
+            self.folder.rewind(content["lines"])
+        else:
+            self.folder.rewind_older(self.step, self.epoch)
 
 
 @dataclass

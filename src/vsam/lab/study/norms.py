@@ -33,8 +33,8 @@ def _stretches(run: FinishedRun) -> dict[str, list[float | None]]:
     count = min(STRETCHES, steps)
     lines: list[list[dict[str, Any]]] = [[] for _ in range(count)]
     expected = run.summary["samples"] - run.summary.get("skipped", 0)
-    found, _ = read_samples(run.path, expected)
-    if len(found) < expected or any(not 1 <= line["step"] <= steps for line in found):
+    found, reason = read_samples(run.path, expected, run.checksums.get("steps.jsonl"))
+    if reason or any(not 1 <= line["step"] <= steps for line in found):
         raise UserError(
             f"{run.path / 'steps.jsonl'} is damaged: it has {len(found):,} usable lines for "
             f"{expected:,} sampled steps. Delete the run's folder to train it again."

@@ -10,6 +10,7 @@ from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
 
+from vsam.lab.text import for_csv
 from vsam.lab.tune.plan import Plan
 from vsam.lab.tune.space import Value
 
@@ -112,5 +113,6 @@ def to_csv(plan: Plan, results: Sequence[Result]) -> str:
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, fieldnames=names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(row | row.pop("settings") for row in rows)
+    lines = (row | row.pop("settings") for row in rows)
+    writer.writerows({name: for_csv(value) for name, value in line.items()} for line in lines)
     return buffer.getvalue()

@@ -1,5 +1,7 @@
 """The search: one trial after another is trained, pruned where it lags behind, and told to Optuna."""
 
+import logging
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,10 +16,10 @@ from optuna.trial import TrialState
 
 from vsam.lab.comparison.compare import count_steps
 from vsam.lab.data import Dataset
-from vsam.lab.errors import RunError
+from vsam.lab.errors import DamagedError, RunError
+from vsam.lab.interrupt import deferred_interrupt
 from vsam.lab.runs.environment import describe_environment
 from vsam.lab.runs.tensorboard import Observe
-from vsam.lab.tune.interrupt import deferred_interrupt
 from vsam.lab.tune.plan import Plan
 from vsam.lab.tune.queue import Queue
 from vsam.lab.tune.results import Result, read_result
@@ -28,6 +30,7 @@ from vsam.lab.tune.trial import TrialRuns
 __all__ = ["Search", "Watcher", "make_pruner"]
 
 _SECONDS_BETWEEN_SIGNS = 60.0
+_log = logging.getLogger(__name__)
 
 
 class Watcher(Protocol):
@@ -85,7 +88,6 @@ class Search:
     ) -> None:
         self.plan, self.dataset, self.device, self._observe = plan, dataset, device, observe
         self._url, self._deadline = storage, deadline
-        self._check_interrupt: Callable[[], None] = lambda: None
         with storage_errors(storage):
             self._queue = Queue(plan, folder, trials, storage, make_pruner(plan.recipe.epochs))
 
@@ -101,10 +103,10 @@ class Search:
         """Train trials until there are enough, or until the deadline; returns how many were worked on here."""
         queue = self._queue
         num_trained = 0
-        with deferred_interrupt() as self._check_interrupt, storage_errors(self._url):
+        with deferred_interrupt() as is_interrupted, storage_errors(self._url):
             steps = self.plan.seeds * count_steps(self.plan.recipe, self.dataset)
             watcher.begin(queue.num_done, queue.num_trials, steps)
-            while not self._is_late():
+            while not self._is_late() and not is_interrupted():
                 with queue.claim() as trial:
                     if trial is None:
                         break
@@ -113,7 +115,6 @@ class Search:
                 result = read_result(queue.trial(trial.number), self.plan)
                 if result.is_over:
                     watcher.end(result, queue.num_done)
-                self._check_interrupt()
             self._clear_away()
         return num_trained
 
@@ -121,15 +122,15 @@ class Search:
         return self._deadline is not None and time.monotonic() > self._deadline
 
     def _train(self, trial: Trial, watcher: Watcher) -> None:
-        values = self._queue.trial(trial.number).params  # as stored: two machines may have drawn at the same moment
         try:
-            path = self._queue.path(trial.number)
-            runs = TrialRuns(self.plan, values, path, self.dataset, self.device, self._observe)
             try:
-                watcher.start(trial.number, values, runs.step)
-                self._train_epochs(trial, runs, watcher)
-            finally:
-                runs.close()
+                self._train_runs(trial, watcher)
+            except DamagedError as error:
+                path = self._queue.path(trial.number)
+                _log.warning("Trial %d is trained again from the beginning: %s", trial.number, error)
+                for folder in path.glob("seed-*"):
+                    shutil.rmtree(folder)
+                self._train_runs(trial, watcher)
         except (RunError, torch.OutOfMemoryError, MemoryError) as error:
             if isinstance(error.__cause__, OSError):  # a full disk is not the settings' fault
                 raise
@@ -137,6 +138,16 @@ class Search:
         except UpdateFinishedTrialError:  # silent for so long that another machine took it over, and ended it
             pass
         self._clear_away()
+
+    def _train_runs(self, trial: Trial, watcher: Watcher) -> None:
+        values = self._queue.trial(trial.number).params  # as stored: two machines may have drawn at the same moment
+        path = self._queue.path(trial.number)
+        runs = TrialRuns(self.plan, values, path, self.dataset, self.device, self._observe)
+        try:
+            watcher.start(trial.number, values, runs.step)
+            self._train_epochs(trial, runs, watcher)
+        finally:
+            runs.close()
 
     def _train_epochs(self, trial: Trial, runs: TrialRuns, watcher: Watcher) -> None:
         while True:
@@ -159,7 +170,6 @@ class Search:
         def tell(step: int) -> None:
             nonlocal last_sign
             watcher.advance(step)
-            self._check_interrupt()
             if time.monotonic() - last_sign > _SECONDS_BETWEEN_SIGNS:
                 self._queue.give_sign(trial)
                 last_sign = time.monotonic()

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from vsam.lab.data import Dataset
+from vsam.lab.errors import DamagedError
 from vsam.lab.runs.facts import TRIAL
 from vsam.lab.runs.finished import read_epochs
 from vsam.lab.runs.tensorboard import Observe
@@ -88,5 +89,16 @@ class TrialRuns:
             run.close()
 
     def _epochs(self) -> list[tuple[dict[str, Any], ...]]:
-        lines = [read_epochs(run.folder.path)[0] for run in self._runs]
-        return list(zip(*lines, strict=False))
+        """The lines of whole epochs, which all runs have."""
+        return list(zip(*map(_lines_of, self._runs), strict=False))
+
+
+def _lines_of(run: Run) -> list[dict[str, Any]]:
+    """A run's lines; a line that is missing or wrong would give a trial another epoch's accuracy."""
+    if run.epoch == 0:
+        return []
+    lines, reason = read_epochs(run.folder.path, run.folder.checksum("metrics.jsonl"))
+    if reason or len(lines) != run.epoch:
+        problem = reason or f"metrics.jsonl has {len(lines)} of {run.epoch} epochs."
+        raise DamagedError(f"{run.folder.path}: {problem}")
+    return lines

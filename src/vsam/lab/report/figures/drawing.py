@@ -20,7 +20,7 @@ from vsam.lab.report.downsample import Buckets
 from vsam.lab.report.groups import Group
 from vsam.lab.report.metrics import Metric
 from vsam.lab.report.style import Style
-from vsam.lab.report.text import shortened
+from vsam.lab.text import shortened
 
 __all__ = [
     "LONGEST",

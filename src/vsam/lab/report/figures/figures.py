@@ -28,7 +28,7 @@ from vsam.lab.report.metrics import STEP_METRICS
 from vsam.lab.report.points import Spot, accuracy_axis, published_spots, speed_axis, speed_points
 from vsam.lab.report.read import DrawnRun
 from vsam.lab.report.style import Style, styles_for
-from vsam.lab.report.text import shortened
+from vsam.lab.text import shortened
 
 __all__ = ["accuracy_against_speed", "learning_curves", "norms", "sample_strips", "save_figure"]
 

@@ -19,7 +19,7 @@ from vsam.lab.report.page.sections import make_section
 from vsam.lab.report.read import DrawnRun
 from vsam.lab.report.style import styles_for
 from vsam.lab.report.summary import dates, overall
-from vsam.lab.report.text import printable
+from vsam.lab.text import printable
 
 __all__ = ["make_page"]
 

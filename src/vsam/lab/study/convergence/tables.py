@@ -20,7 +20,7 @@ def to_markdown(rows: Sequence[Row]) -> str:
 
 def to_latex(rows: Sequence[Row]) -> str:
     """The table for a paper, with booktabs."""
-    return latex_table([list(map(_escaped, line)) for line in _lines(rows)], left=2)
+    return latex_table(_lines(rows), left=2)
 
 
 def _lines(rows: Sequence[Row]) -> list[list[str]]:
@@ -32,10 +32,3 @@ def _lines(rows: Sequence[Row]) -> list[list[str]]:
             averages = [f"{row['average']:.1e} ± {row['average_std']:.0e}" for row in own]
             lines.append([schedule.title, method, *averages, f"{slope(rows, schedule.name, method):+.2f}"])
     return lines
-
-
-def _escaped(text: str) -> str:
-    signs = {"η₀": r"$\eta_0$", "ρ₀": r"$\rho_0$", "√": r"$\surd$", "±": r"$\pm$"}
-    for sign, command in signs.items():
-        text = text.replace(sign, command)
-    return text
