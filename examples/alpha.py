@@ -22,7 +22,7 @@ def share_of_samples(alpha: float, num_steps: int, seed: int, noise: float = 0.1
         wants_sample = law.wants_sample(step)
         if wants_sample:
             psf_norm, grad_norm = torch.tensor([draw(0, noise), draw(0, noise)])
-            law.observe(vsam.Sample(psf_norm, grad_norm, is_finite=torch.tensor(True)))
+            law.observe(vsam.Sample(psf_norm, grad_norm))
             num_samples += 1
         law.advance(step, wants_sample, was_skipped=False)
     return num_samples / num_steps

@@ -46,8 +46,13 @@ def test_nothing_finished_is_said(tmp_path):
 def test_several_groups_count_who_was_ahead(group):
     assert overall([group]) == sentence(group)
     other = replace(group, rows=tuple(replace(row, accuracy=99.0 if row.label == "sgd" else 1.0) for row in group.rows))
-    assert overall([group, group, other]) == "Most accurate of 3 settings: vsam in 2, sgd in 1."
-    assert "tiny run" in overall([group, replace(group, recipe="x-tiny")])
+    assert overall([group, group, other]) == "Most accurate of 3 comparisons: vsam in 2, sgd in 1."
+
+
+def test_tiny_runs_do_not_count_among_comparisons(group):
+    tiny = replace(group, recipe="x-tiny")
+    assert overall([tiny, group]) == f"{sentence(group)} 1 more setting is below."
+    assert overall([tiny]) == sentence(tiny)
 
 
 def test_dates_are_those_of_the_runs_and_of_the_page(tmp_path, group):

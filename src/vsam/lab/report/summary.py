@@ -14,18 +14,21 @@ _TINY = "A tiny run tests the program and says nothing about the methods."
 
 
 def overall(groups: Sequence[Group]) -> str:
-    """The whole report in a sentence: of one group its own, of several which method was ahead how often."""
+    """The whole report in a sentence: of one comparison its own, of several which method was ahead how often."""
     tables = [group for group in groups if group.rows]
-    if len(tables) < 2:
-        return sentence(tables[0]) if tables else "No run is finished yet."
-    best = Counter(_most_accurate(group.rows).label for group in tables if len(group.rows) > 1)
-    if not best:
-        return f"{len(tables)} settings with one method each."
-    wins = ", ".join(f"{label} in {count}" for label, count in best.most_common(_MOST_NAMED))
-    others = f", others in {sum(best.values()) - sum(n for _, n in best.most_common(_MOST_NAMED))}"
-    few = " With one seed each, differences may be chance." if all(group.most_seeds < 2 for group in tables) else ""
-    tiny = f" {_TINY}" if any(group.is_tiny for group in tables) else ""
-    return f"Most accurate of {best.total()} settings: {wins}{others if len(best) > _MOST_NAMED else ''}.{few}{tiny}"
+    if not tables:
+        return "No run is finished yet."
+    compared = [group for group in tables if len(group.rows) > 1 and not group.is_tiny]
+    if len(compared) < 2:
+        more = len(tables) - 1
+        others = f" {more} more setting{'s are' if more > 1 else ' is'} below." if more else ""
+        return f"{sentence([*compared, *tables][0])}{others}"
+    best = Counter(_most_accurate(group.rows).label for group in compared).most_common()
+    wins = ", ".join(f"{label} in {count}" for label, count in best[:_MOST_NAMED])
+    rest = sum(count for _, count in best[_MOST_NAMED:])
+    others = f", others in {rest}" if rest else ""
+    few = " With one seed each, differences may be chance." if all(group.most_seeds < 2 for group in compared) else ""
+    return f"Most accurate of {len(compared)} comparisons: {wins}{others}.{few}"
 
 
 def sentence(group: Group) -> str:
