@@ -229,3 +229,21 @@ def test_a_radius_that_cannot_be_is_refused(rho: Any) -> None:
 def test_radii_follow_the_groups_settings() -> None:
     settings: list[dict[str, Any]] = [{}, {"rho": 0.3}, {"maximize": True}, {"perturb": False}, {"perturb": True}]
     assert radii([{"params": [], **own} for own in settings], 0.05) == [0.05, 0.3, -0.05, None, 0.05]
+
+
+def test_some_weights_that_were_cast_are_looked_at_anew() -> None:
+    """Neither the first nor the last parameter shows it."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 3), nn.Linear(3, 1))
+    optimizer = vsam.VSAM(torch.optim.SGD(model.parameters(), lr=0.1), start=100)
+
+    def closure() -> Tensor:
+        hidden = model[0](torch.ones(1, 2))
+        loss = model[2](model[1](hidden.to(model[1].weight.dtype)).float()).square().sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    model[1].double()
+    optimizer.step(closure)
+    assert optimizer._parameters.all.layout.dtypes[2:4] == [torch.float64] * 2
+    assert optimizer.num_skipped == 0

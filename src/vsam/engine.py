@@ -15,7 +15,8 @@ from vsam.history import History
 from vsam.parameters import Parameters, radii
 from vsam.parts import Between, When, Where
 from vsam.records import StepLog
-from vsam.second_pass import Buffers, ForwardNote, RngState
+from vsam.rng import RngState
+from vsam.second_pass import Buffers, ForwardNote
 from vsam.step import Memory, Step
 from vsam.transaction import restorer
 from vsam.wrapper import Wrapper
@@ -165,7 +166,7 @@ class Engine(Wrapper):
                 )
             step.take_second(members, gradients)
         unless = step.found_inf() if self.guard and self._may_defer(step) else None
-        was_skipped = self.guard and unless is None and bool(step.found_inf())
+        was_skipped = self.guard and unless is None and not step.is_finite()
         psf_norm = step.psf_norm(self._log.has_listeners) if step.was_sampled and not was_skipped else None
         # A step that fails from here on puts the memory, the counters, the log and the law back.
         memory, law, history, log = self._memory, restorer(self.when), self._history.restorer(), self._log.restorer()

@@ -52,7 +52,11 @@ class Parameters:
     """All parameters of an optimizer, in lists that are made once and made again when its groups change."""
 
     def __init__(self, groups: list[dict[str, Any]], model: nn.Module | None) -> None:
-        self._model = model
+        self._groups, self._model = groups, model
+        self._look()
+
+    def _look(self) -> None:
+        groups, model = self._groups, self._model
         self._lengths = [len(group["params"]) for group in groups]
         if any(isinstance(parameter, UninitializedParameter) for g in groups for parameter in g["params"]):
             raise ValueError("base has parameters of a lazy layer without a shape: run a batch first, then make both.")
@@ -87,11 +91,14 @@ class Parameters:
             if kept != self._some[0]:
                 self._some = (kept, self.all.only(kept))
             members, gradients = self._some[1], [gradients[i] for i in kept]
-        layout = members.layout
+        layout, dtypes = members.layout, [*map(_DTYPE, gradients)]
+        if dtypes != layout.dtypes and [*map(_DTYPE, members.parameters)] != layout.dtypes:
+            self._look()  # some of the weights were cast
+            return self.collect()
         if self._has_complex or not _are_contiguous(gradients):
             self._refuse(members.parameters)
-        elif layout.kind is not None and [*map(_DTYPE, gradients)] == layout.dtypes:
-            gradients = Uniform(gradients, layout.kind)  # torch does allow gradients of another type
+        elif layout.kind is not None and dtypes == layout.dtypes:  # torch does allow gradients of another type
+            gradients = Uniform(gradients, layout.kind)
         return members, gradients
 
     def set_others_aside(self, way_back: list[Callable[[], object]]) -> None:
@@ -148,5 +155,6 @@ def radii(groups: list[dict[str, Any]], rho: float) -> list[float | None]:
 
 
 def _kinds(parameters: list[Tensor]) -> list[Any]:
-    """What `model.to(…)` changes: the types, and the device of the first and the last parameter."""
-    return [*map(_DTYPE, parameters), *map(_DEVICE, parameters[:1] + parameters[-1:])]
+    """What `model.to(…)` changes: type and device, of the first and the last parameter."""
+    ends = parameters[:1] + parameters[-1:]
+    return [*map(_DTYPE, ends), *map(_DEVICE, ends)]

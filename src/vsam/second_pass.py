@@ -1,13 +1,8 @@
-"""The second pass as a repetition of the first: the same randomness, and no trace of it in the model's buffers."""
+"""The second pass as a repetition of the first: no trace of it in the model's buffers, no other use of the model."""
 
-import ctypes
-import random
-import struct
-import sys
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,120 +10,13 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from vsam import tensors
 from vsam.caller import warn_caller
+from vsam.rng import RngState
 
-__all__ = ["BufferState", "Buffers", "ForwardNote", "LastWrite", "RngState"]
+__all__ = ["BufferState", "Buffers", "ForwardNote", "LastWrite"]
 
 
 _SMALL = 65_536
 """Elements up to which a buffer is copied without asking."""
-
-
-class RngState:
-    """The states of all global generators that a pass may draw from, as they are now.
-
-    They are Python's, NumPy's where it is imported, torch's on the CPU, and torch's on each device in use.
-    """
-
-    def __init__(self, devices: Iterable[torch.device]) -> None:
-        self._python = _PythonState.now()
-        self._numpy = _NumpyState.now() if "numpy" in sys.modules else None
-        self._cpu = torch.default_generator.get_state()
-        self._devices = [(device, _device_state(device)) for device in devices if device.type != "cpu"]
-
-    def restore(self) -> None:
-        """Wind all of them back to these states."""
-        self._python.restore()
-        if self._numpy is not None:
-            self._numpy.restore()
-        torch.default_generator.set_state(self._cpu)
-        for device, state in self._devices:
-            module = torch.get_device_module(device)
-            module.set_rng_state(state) if device.type == "mps" else module.set_rng_state(state, device)
-
-
-class _TwisterState(ABC):
-    """The state of a generator that is 624 words and a position in memory.
-
-    Reading it properly takes as long as ten operators, so it is read only if that memory has changed.
-    """
-
-    _latest: "Self | None" = None
-
-    def __init__(self, memory: Any) -> None:
-        self._memory, self._state = memory, self._read(memory)
-        self._shows_all = memory is not None and not self._hides_something()
-
-    @classmethod
-    def now(cls) -> Self:
-        """The state now, the latest one where it has not moved since."""
-        memory, latest = cls._look(), cls._latest
-        if latest is None or not latest._shows_all or latest._memory != memory:
-            latest = cls._latest = cls(memory)
-        return latest
-
-    def restore(self) -> None:
-        """Wind the generator back, unless it has not moved."""
-        if not self._shows_all or self._memory != self._look():
-            self._write()
-            type(self)._latest = None
-
-    @classmethod
-    @abstractmethod
-    def _look(cls) -> Any:
-        """What is in memory; None for a generator of another kind."""
-
-    @abstractmethod
-    def _read(self, memory: Any) -> Any: ...
-
-    @abstractmethod
-    def _write(self) -> None: ...
-
-    def _hides_something(self) -> bool:
-        """Whether the memory does not show all of this state."""
-        return False
-
-
-class _PythonState(_TwisterState):
-    """Python's `random`; beside its memory there may be a normal number, kept back for the next draw."""
-
-    _inner: Any = random._inst
-    _view: Any = (ctypes.c_char * 2500).from_address(id(_inner) + object.__basicsize__)
-    _is_known = _view.raw[4:] == struct.pack("624I", *random.getstate()[1][:-1])
-
-    @classmethod
-    def _look(cls) -> tuple[bytes, float | None] | None:
-        return (cls._view.raw, cls._inner.gauss_next) if cls._is_known else None
-
-    def _read(self, memory: Any) -> Any:
-        return random.getstate()
-
-    def _write(self) -> None:
-        random.setstate(self._state)
-
-
-class _NumpyState(_TwisterState):
-    """NumPy's global generator; its memory does not show whether a normal number is kept back."""
-
-    _seen: tuple[Any, Any] = (None, None)
-
-    @classmethod
-    def _look(cls) -> bytes | None:
-        bits: Any = getattr(sys.modules["numpy"].random, "get_bit_generator", lambda: None)()
-        if bits is not cls._seen[0]:
-            is_known = type(bits).__name__ == "MT19937"
-            cls._seen = (bits, (ctypes.c_char * 2500).from_address(bits.ctypes.state_address) if is_known else None)
-        view = cls._seen[1]
-        return view.raw if view is not None else None
-
-    def _read(self, memory: bytes | None) -> Any:
-        # The legacy form is faster, but warns of generators of another kind.
-        return sys.modules["numpy"].random.get_state(legacy=memory is not None)
-
-    def _write(self) -> None:
-        sys.modules["numpy"].random.set_state(self._state)
-
-    def _hides_something(self) -> bool:
-        return bool(self._state[3])
 
 
 class Buffers:
@@ -298,10 +186,3 @@ class LastWrite:
         """Whether the gradient is another one than the backward pass left."""
         gradient = self._parameter.grad
         return self._version >= 0 and gradient is not None and gradient._version != self._version
-
-
-def _device_state(device: torch.device) -> Tensor:
-    module = torch.get_device_module(device)
-    state = module.get_rng_state() if device.type == "mps" else module.get_rng_state(device)
-    assert isinstance(state, Tensor)
-    return state

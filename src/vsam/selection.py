@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from vsam.second_pass import RngState
+from vsam.rng import RngState
 
 __all__ = ["Losses", "Selection"]
 

@@ -1,5 +1,6 @@
 """One step under way: its gradients, from the first to the one that the base optimizer gets."""
 
+import math
 from typing import Any
 
 import torch
@@ -61,6 +62,7 @@ class Step(Transaction):
         self.members = _NOBODY
         self.late: list[Tensor] = []
         self.first: list[Tensor] = []
+        self._flag: Tensor | None = None
         self._found_inf: Tensor | None = None
         self.grad_norm: Tensor | None = None
         self.sharp_norm: Tensor | None = None
@@ -89,8 +91,8 @@ class Step(Transaction):
         self.members, self.first = members, gradients
         self.unscale(gradients)
         if self._is_checked and not needs_norm:
-            self._found_inf = tensors.found_inf(gradients, members.layout)
-            needs_norm = self._found_inf is None
+            self._flag = tensors.found_inf(gradients, members.layout)
+            needs_norm = self._flag is None
         if needs_norm:
             self._first = tensors.Pack(gradients, members.layout)
             self.grad_norm = self._first.norm()
@@ -145,8 +147,10 @@ class Step(Transaction):
         is_clipped = self.max_grad_norm is not None
         needs_norm = is_clipped or self._is_checked
         if needs_norm and not (is_clipped or is_whole or self.late):
-            self._found_inf = tensors.found_inf(gradients, layout, self.found_inf())
-            needs_norm = self._found_inf is None
+            before = None if tensors.is_on_host(self.grad_norm) else self.found_inf()  # type: ignore[arg-type]
+            self._flag = tensors.found_inf(gradients, layout, before)
+            self._found_inf = None if before is None else self._flag
+            needs_norm = self._flag is None
         second = tensors.Pack(gradients[: layout.num_tensors], layout) if needs_norm or is_whole else None
         if needs_norm and second is not None:
             self.sharp_norm = tensors.norm(gradients) if self.late else second.norm()
@@ -155,13 +159,28 @@ class Step(Transaction):
                 second = tensors.Pack([gradients[i] for i in self._watched], plain.layout)
             tensors.subtract_from_(plain.buffers, second.buffers)
 
+    def is_finite(self) -> bool:
+        """Whether all gradients of both passes are finite; waits for the device."""
+        total = self._norms()
+        if total is not None and not tensors.is_on_host(total):
+            return not self.found_inf()
+        return not (self._flag is not None and self._flag) and (total is None or math.isfinite(float(total)))
+
     def found_inf(self) -> Tensor:
         """1 if a gradient of either pass is not finite, else 0; on the device, in torch's name for it."""
         if self._found_inf is None:
-            assert self.grad_norm is not None
-            total = self.grad_norm if self.sharp_norm is None else self.grad_norm + self.sharp_norm
-            self._found_inf = tensors.is_not_finite(total)
+            total, flag = self._norms(), self._flag
+            if total is not None:
+                found = tensors.is_not_finite(total)
+                flag = found if flag is None else torch.maximum(found, flag)
+            assert flag is not None
+            self._found_inf = flag
         return self._found_inf
+
+    def _norms(self) -> Tensor | None:
+        """‖g‖ + ‖gs‖, as far as they were taken."""
+        norms = [norm for norm in (self.grad_norm, self.sharp_norm) if norm is not None]
+        return norms[0] + norms[1] if len(norms) > 1 else norms[0] if norms else None
 
     def psf_norm(self, is_wanted: bool) -> Tensor | None:
         """‖PSF‖ over all parameters, if it is wanted or if those are the watched ones."""

@@ -27,6 +27,7 @@ __all__ = [
     "dot",
     "found_inf",
     "is_not_finite",
+    "is_on_host",
     "lerp_",
     "multiplied",
     "multiply_",
@@ -38,6 +39,9 @@ __all__ = [
 
 _SMALL = 32_768
 """Elements below which a copy is cheaper than an operator of its own."""
+
+HOST = "cpu"
+"""The type of device whose numbers can be looked at without waiting; another word makes all of them wait."""
 
 _FUSED = {(torch.float32, "cpu"), (torch.float64, "cpu"), (torch.float32, "cuda")}
 _DTYPE, _DEVICE = attrgetter("dtype"), attrgetter("device")
@@ -239,8 +243,8 @@ def add_(targets: list[Tensor], others: list[Tensor], weight: float = 1.0) -> No
         torch._foreach_add_(targets, others, alpha=weight)
 
 
-def add_scaled_(targets: list[Tensor], others: list[Tensor], weight: Tensor, unless: Tensor) -> None:
-    """`target ← target + weight · other`, nothing where `unless` is 1 and not 0; both stay on the device."""
+def add_scaled_(targets: list[Tensor], others: list[Tensor], weight: float | Tensor, unless: Tensor | None) -> None:
+    """`target ← target + weight · other`, nothing where `unless` is 1; what is a tensor stays on the device."""
     if not targets:
         return
     if _can_fuse(targets, others):
@@ -249,8 +253,10 @@ def add_scaled_(targets: list[Tensor], others: list[Tensor], weight: Tensor, unl
         pack = Pack(others)
         # In half precision, one over a small norm would be infinite.
         wide = pack.layout.dtype
-        pack.buffers = [(buffer.to(wide) * weight.to(buffer.device)).to(buffer.dtype) for buffer in pack.buffers]
-        zero_unless_(unless == 0, pack.buffers)
+        weights = [weight.to(b.device) if isinstance(weight, Tensor) else weight for b in pack.buffers]
+        pack.buffers = [(b.to(wide) * w).to(b.dtype) for b, w in zip(pack.buffers, weights, strict=True)]
+        if unless is not None:
+            zero_unless_(unless == 0, pack.buffers)
         torch._foreach_add_(targets, pack.views(others))
 
 
@@ -287,6 +293,11 @@ def found_inf(tensors: list[Tensor], layout: Layout, before: Tensor | None = Non
     return flag
 
 
+def is_on_host(number: Tensor) -> bool:
+    """Whether a number can be looked at without waiting for a device."""
+    return number.device.type == HOST
+
+
 def is_not_finite(norm: Tensor) -> Tensor:
     """1 where a norm is infinite or not a number, else 0, in single precision and on its device."""
     return (norm * 0).ne_(0).to(torch.float32)
@@ -310,7 +321,9 @@ def _kind(tensors: list[Tensor]) -> Kind | None:
 
 def subtract_from_(targets: list[Tensor], others: list[Tensor]) -> None:
     """`target ← other − target`."""
-    if targets:
+    if len(targets) == 1:
+        torch.sub(others[0], targets[0], out=targets[0])
+    elif targets:
         torch._foreach_neg_(targets)
         torch._foreach_add_(targets, others)
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from vsam.rng import rewinder
+
 __all__ = ["Restorer", "Transaction", "restorer"]
 
 Restorer = Callable[[], object]
@@ -25,7 +27,7 @@ class Transaction(AbstractContextManager[None]):
         self.outcome: list[Any] = []
         self.guards: list[Restorer] = []
         self.way_back: list[Restorer] = []
-        self._draws: list[tuple[random.Random, Any]] = []
+        self._draws: list[Restorer] = []
         self._was_undone = False
 
     @property
@@ -35,12 +37,12 @@ class Transaction(AbstractContextManager[None]):
 
     def guard_draws(self, generator: random.Random) -> None:
         """Let a step that fails give back what is drawn from here on."""
-        self._draws.append((generator, generator.getstate()))
+        self._draws.append(rewinder(generator))
 
     def undo_draws(self) -> None:
         """Give back what was drawn."""
-        for generator, state in self._draws:
-            generator.setstate(state)
+        for rewind in self._draws:
+            rewind()
 
     def restore(self) -> None:
         """Put weights, buffers and generators back to where the second pass began; once more does nothing."""

@@ -1,5 +1,6 @@
 """Move along the gradient, as SAM does."""
 
+import math
 from collections.abc import Sequence
 
 from torch import Tensor
@@ -41,11 +42,16 @@ class GlobalNorm(Where):
 
 def move_(weights: list[Tensor], directions: list[Tensor], rhos: Sequence[float], length: Tensor) -> None:
     """`w ← w + ρ · d / (length + 1e-12)` with a radius for each tensor; nothing where the length is not finite."""
-    unless, length, radii = tensors.is_not_finite(length), length + 1e-12, set(rhos)
+    divisor: float | Tensor
+    unless, divisor, radii = None, float(length) if tensors.is_on_host(length) else length, set(rhos)
+    if isinstance(divisor, Tensor):
+        unless = tensors.is_not_finite(divisor)
+    elif not math.isfinite(divisor):
+        return
     if len(radii) == 1:
-        tensors.add_scaled_(weights, directions, rhos[0] / length, unless)
+        tensors.add_scaled_(weights, directions, rhos[0] / (divisor + 1e-12), unless)
         return
     for rho in radii:
         chosen = [i for i, own in enumerate(rhos) if own == rho]
         targets, others = [weights[i] for i in chosen], [directions[i] for i in chosen]
-        tensors.add_scaled_(targets, others, rho / length, unless)
+        tensors.add_scaled_(targets, others, rho / (divisor + 1e-12), unless)

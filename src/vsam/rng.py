@@ -1,0 +1,164 @@
+"""The global generators: where they are now, and how to wind them back there."""
+
+import ctypes
+import random
+import struct
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+__all__ = ["RngState", "rewinder"]
+
+_BYTES = 4 * 625
+"""The memory of a Mersenne twister: a position and 624 words, in this order in Python, the other way round in NumPy."""
+
+_MARK = 4 * 8
+"""Bytes of words by which a state is known.
+
+Every draw moves the position, and where that begins anew, or somebody seeds, all words are other ones.
+"""
+
+
+class RngState:
+    """The states of all global generators that a pass may draw from, as they are now.
+
+    They are Python's, NumPy's where it is imported, torch's on the CPU, and torch's on each device in use.
+    """
+
+    def __init__(self, devices: Iterable[torch.device]) -> None:
+        self._python = _PythonState.now()
+        self._numpy = _NumpyState.now() if "numpy" in sys.modules else None
+        self._cpu = torch.default_generator.get_state()
+        self._devices = [(device, _device_state(device)) for device in devices if device.type != "cpu"]
+
+    def restore(self) -> None:
+        """Wind all of them back to these states."""
+        self._python.restore()
+        if self._numpy is not None:
+            self._numpy.restore()
+        torch.default_generator.set_state(self._cpu)
+        for device, state in self._devices:
+            module = torch.get_device_module(device)
+            module.set_rng_state(state) if device.type == "mps" else module.set_rng_state(state, device)
+
+
+class _TwisterState(ABC):
+    """The state of a Mersenne twister. Reading it takes as long as ten operators, so it is read only if it has moved.
+
+    Whether it has is seen by a mark in its memory: the position and the first words.
+    """
+
+    _latest: "Self | None" = None
+
+    def __init__(self, mark: Any) -> None:
+        self._state = self._read(mark)
+        self._mark = None if mark is None or self._hides_something() else mark
+
+    @classmethod
+    def now(cls) -> Self:
+        """The state now, the latest one where it has not moved since."""
+        mark, latest = cls._look(), cls._latest
+        if latest is None or mark is None or latest._mark != mark:
+            latest = cls._latest = cls(mark)
+        return latest
+
+    def restore(self) -> None:
+        """Wind the generator back, unless it has not moved."""
+        if self._mark is None or self._mark != self._look():
+            self._write()
+            type(self)._latest = None
+
+    @classmethod
+    @abstractmethod
+    def _look(cls) -> Any:
+        """The mark in memory; None for a generator of another kind."""
+
+    @abstractmethod
+    def _read(self, mark: Any) -> Any: ...
+
+    @abstractmethod
+    def _write(self) -> None: ...
+
+    def _hides_something(self) -> bool:
+        """Whether the memory does not show all of this state."""
+        return False
+
+
+class _PythonState(_TwisterState):
+    """Python's `random`; beside its memory there may be a normal number, kept back for the next draw."""
+
+    _inner: Any = random._inst
+    _address = id(_inner) + object.__basicsize__
+    _view: Any = (ctypes.c_char * (4 + _MARK)).from_address(_address)
+
+    @classmethod
+    def _look(cls) -> tuple[bytes, float | None] | None:
+        return (cls._view.raw, cls._inner.gauss_next) if _IS_KNOWN else None
+
+    def _read(self, mark: Any) -> Any:
+        return random.getstate()
+
+    def _write(self) -> None:
+        random.setstate(self._state)
+
+
+class _NumpyState(_TwisterState):
+    """NumPy's global generator; its memory does not show whether a normal number is kept back."""
+
+    _seen: tuple[Any, Any, Any] = (None, None, None)
+
+    @classmethod
+    def _look(cls) -> bytes | None:
+        bits: Any = getattr(sys.modules["numpy"].random, "get_bit_generator", lambda: None)()
+        if bits is not cls._seen[0]:
+            words = position = None
+            if type(bits).__name__ == "MT19937":
+                words = (ctypes.c_char * _MARK).from_address(bits.ctypes.state_address)
+                position = (ctypes.c_char * 4).from_address(bits.ctypes.state_address + _BYTES - 4)
+            cls._seen = (bits, words, position)
+        _, words, position = cls._seen
+        return words.raw + position.raw if words is not None else None
+
+    def _read(self, mark: bytes | None) -> Any:
+        # The legacy form is faster, but warns of generators of another kind.
+        return sys.modules["numpy"].random.get_state(legacy=mark is not None)
+
+    def _write(self) -> None:
+        sys.modules["numpy"].random.set_state(self._state)
+
+    def _hides_something(self) -> bool:
+        return bool(self._state[3])
+
+
+def _words(generator: random.Random) -> Any:
+    """The memory of a generator of Python's: its position and its words."""
+    return (ctypes.c_char * _BYTES).from_address(id(generator) + object.__basicsize__)
+
+
+_IS_KNOWN = _words(random._inst).raw[4:] == struct.pack("624I", *random.getstate()[1][:-1])
+"""Whether this Python keeps the state where we look for it."""
+
+
+def rewinder(generator: random.Random) -> Callable[[], None]:
+    """What winds a private generator back to where it is now."""
+    if not _IS_KNOWN or type(generator) is not random.Random:
+        state = generator.getstate()
+        return lambda: generator.setstate(state)
+    memory, kept_back = _words(generator).raw, generator.gauss_next  # type: ignore[attr-defined]
+
+    def rewind() -> None:
+        position, *words = struct.unpack("i624I", memory)
+        generator.setstate((random.Random.VERSION, (*words, position), kept_back))
+
+    return rewind
+
+
+def _device_state(device: torch.device) -> Tensor:
+    module = torch.get_device_module(device)
+    state = module.get_rng_state() if device.type == "mps" else module.get_rng_state(device)
+    assert isinstance(state, Tensor)
+    return state
