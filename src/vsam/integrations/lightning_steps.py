@@ -16,7 +16,7 @@ from vsam.integrations.lightning_metrics import metrics_kept
 from vsam.lightning_closure import NO_LOSSES
 from vsam.methods import ESAM
 from vsam.optimizer import SharpnessAware
-from vsam.second_pass import RngState
+from vsam.rng import RngState
 
 __all__ = ["backward_without_hooks", "install"]
 
