@@ -26,6 +26,7 @@ PAGES = [
     "docs/methods/vsam.md",
 ]
 TESTED = {
+    "accelerate_loop",  # in integrations/test_loop_pages.py
     "accumulation",
     "alpha",
     "closure",
@@ -37,6 +38,7 @@ TESTED = {
     "own_mixture",
     "own_part",
     "resume",
+    "transformers_trainer",  # in integrations/test_loop_pages.py
     "without_closure",
     "your_own",
 }

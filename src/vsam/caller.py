@@ -1,9 +1,11 @@
-"""Warnings that point at the user's line, however deep in the library their reason was found."""
+"""Who called: warnings that point at the user's line, and whose loop it is."""
 
 import sys
 import warnings
+from collections.abc import Container
+from types import FrameType
 
-__all__ = ["warn_caller"]
+__all__ = ["calling_package", "warn_caller"]
 
 _INNER = ("vsam", "torch")
 
@@ -15,3 +17,14 @@ def warn_caller(message: str) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _INNER:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, RuntimeWarning, stacklevel=level)
+
+
+def calling_package(known: Container[str]) -> str | None:
+    """The outermost of some known packages among the callers; None if none of them called."""
+    frame: FrameType | None = sys._getframe(1)
+    found = None
+    while frame is not None:
+        package = frame.f_globals.get("__name__", "").split(".")[0]
+        found = package if package in known else found
+        frame = frame.f_back
+    return found

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vsam import tensors
 from vsam.caller import warn_caller
-from vsam.errors import ACCUMULATION_EXAMPLE, CLOSURE_EXAMPLE
+from vsam.errors import ACCUMULATION_EXAMPLE, CLOSURE_EXAMPLE, foreign_loop
 from vsam.hand_over import HandOver, mark_consumed
 from vsam.history import History
 from vsam.parameters import Parameters, radii
@@ -79,10 +79,11 @@ class Engine(Wrapper):
         self._refuse_foreign_scaler()
         step = self._under_way
         if step is None or step.is_in_closure:
-            raise RuntimeError(
-                f"step() has nothing to step on. Give it a closure, which it calls once or twice:{CLOSURE_EXAMPLE}\n"
+            ordinary = (
+                f"Give it a closure, which it calls once or twice:{CLOSURE_EXAMPLE}\n"
                 "In a loop without a closure, call perturb() after backward() and before step()."
             )
+            raise RuntimeError(f"step() has nothing to step on. {foreign_loop() or ordinary}")
         with step, step:
             if step.scaler is not scaler:
                 raise RuntimeError(
@@ -246,6 +247,12 @@ class Engine(Wrapper):
             self._pending.rollback()
             self._pending = None
 
+    @torch.no_grad()
+    def _end_second_pass(self) -> None:
+        """Put the weights back before `step()`, for loops in which others look at them in between."""
+        if self._pending is not None:
+            self._pending.restore()
+
     def _rollback_outside_closures(self) -> None:
         if self._pending is not None and not self._pending.is_in_closure:
             self._rollback()
@@ -265,10 +272,11 @@ class Engine(Wrapper):
         if "found_inf" in self.__dict__:
             del self.__dict__["found_inf"], self.__dict__["grad_scale"]
             self._rollback()
-            raise RuntimeError(
-                "torch's GradScaler cannot run the second pass. Use vsam.amp.GradScaler, which is the same otherwise, "
-                "and call scaler.step(optimizer, closure) with scaler.scale(loss).backward() inside the closure."
+            ordinary = (
+                "Use vsam.amp.GradScaler, which is the same otherwise, and call scaler.step(optimizer, closure) with "
+                "scaler.scale(loss).backward() inside the closure."
             )
+            raise RuntimeError(f"torch's GradScaler cannot run the second pass. {foreign_loop() or ordinary}")
 
     def _parts(self) -> tuple[When, Where, Between]:
         return self.when, self.where, self.between

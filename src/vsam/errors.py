@@ -9,6 +9,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from vsam.bases import Joined
+from vsam.caller import calling_package
 from vsam.parts import Between, Part, When, Where
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "check_part",
     "check_positive",
     "check_within",
+    "foreign_loop",
 ]
 
 CLOSURE_EXAMPLE = """
@@ -43,6 +45,21 @@ ACCUMULATION_EXAMPLE = """
             total += loss.detach()
         return total
     optimizer.step(closure)"""
+
+_FOREIGN_LOOPS = {
+    "transformers": "The Trainer of transformers runs one pass per step: write "
+    "vsam.integrations.transformers.SharpnessAwareTrainer(…) in place of Trainer(…), or put SharpnessAwareMixin before "
+    "a trainer of your own.",
+    "accelerate": "With accelerate, call vsam.integrations.accelerate.step(accelerator, optimizer, [closure]), or take "
+    "Accelerator from vsam.integrations.accelerate and call optimizer.perturb() after accelerator.backward(loss).",
+}
+"""What to write in the loops of other packages."""
+
+
+def foreign_loop() -> str | None:
+    """What to write instead, where the loop of a package that we know has called; None elsewhere."""
+    package = calling_package(_FOREIGN_LOOPS)
+    return None if package is None else _FOREIGN_LOOPS[package]
 
 
 def check_number(name: str, value: object) -> float:
@@ -130,10 +147,8 @@ def check_base(base: object) -> Optimizer:
             )
         if not isinstance(one, Optimizer):
             got = one.__name__ if isinstance(one, type) else type(one).__name__
-            raise ValueError(
-                f"base must be a constructed optimizer, or a list of them, got {got}. "
-                "Write base = torch.optim.SGD(model.parameters(), lr=0.1) and give that."
-            )
+            remedy = foreign_loop() or "Write base = torch.optim.SGD(model.parameters(), lr=0.1) and give that."
+            raise ValueError(f"base must be a constructed optimizer, or a list of them, got {got}. {remedy}")
     if isinstance(base, list | tuple):
         if not base:
             raise ValueError("base must be a constructed optimizer, or a list of them, got an empty list.")

@@ -210,7 +210,9 @@ class SharpnessAware(Engine):
         """Clip the gradient that the base optimizer gets in the step under way to a norm of at most `max_norm`.
 
         For loops without a closure, between `perturb()` and `step()`; otherwise give `max_grad_norm` once and for all.
-        Clipping by hand there would make PSF = clipped gs − unclipped g. Returns the norm of the gradients as they are.
+        Clipping by hand there would make PSF = clipped gs − unclipped g. The smaller one of `max_norm` and the
+        optimizer's own `max_grad_norm` counts; with infinity nothing is clipped. Returns the norm of the gradients as
+        they are, without a scaler's factor.
         """
         self = itself(self)
         if self._under_way is None:
@@ -218,9 +220,13 @@ class SharpnessAware(Engine):
                 "clip_grad_norm_() belongs between perturb() and step(): write optimizer.perturb(), the second pass if "
                 "it returned True, optimizer.clip_grad_norm_(max_norm), optimizer.step()."
             )
-        self._under_way.max_grad_norm = _limit("max_norm", max_norm)
+        step = self._under_way
+        limits = [limit for limit in (_limit("max_norm", max_norm), step.max_grad_norm) if limit is not None]
+        step.max_grad_norm = min(limits, default=None)
         with torch.no_grad():
-            return tensors.norm(self._parameters.with_gradient().gradients())
+            norm = tensors.norm(self._parameters.with_gradient().gradients())
+            is_scaled = step.scaler is not None and (step.was_sampled or step.is_in_closure)
+            return norm * step.scaler.inverse_scale() if is_scaled else norm
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients; between `perturb()` and `step()`, first put the weights back."""

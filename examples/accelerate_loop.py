@@ -1,0 +1,58 @@
+"""Accelerate with vSAM: one function per micro-batch, and `step` runs each of them once or twice.
+
+Needs `pip install 'vsam[accelerate]'`. Runs on one process as it is, on several with `accelerate launch`.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import vsam
+from vsam.integrations.accelerate import step
+
+
+def groups_of(size: int, loader: DataLoader) -> Iterator[list]:
+    """The batches of a loader, `size` at a time."""
+    batches = iter(loader)
+    while group := list(islice(batches, size)):
+        yield group
+
+
+def main() -> tuple[list[float], vsam.VSAM]:
+    torch.manual_seed(0)
+    points = torch.randn(1_024, 10)
+    labels = (points[:, 0] * points[:, 1] > 0).long()
+    loader = DataLoader(TensorDataset(points, labels), batch_size=32)
+    model = nn.Sequential(nn.Linear(10, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 2))
+    criterion = nn.CrossEntropyLoss()
+
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+    base = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
+    method = vsam.VSAM(base, model=model, rho=0.05, start=40, max_grad_norm=1.0)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(method, T_max=160)
+    model, optimizer, loader, scheduler = accelerator.prepare(model, method, loader, scheduler)
+
+    def closure(inputs: Tensor, targets: Tensor) -> Tensor:
+        loss = criterion(model(inputs), targets)
+        accelerator.backward(loss)  # divides by gradient_accumulation_steps
+        return loss
+
+    losses = []
+    for _ in range(20):
+        for micro_batches in groups_of(4, loader):
+            loss = step(accelerator, optimizer, [partial(closure, *batch) for batch in micro_batches])
+            scheduler.step()
+            losses.append(loss.item())
+
+    accelerator.print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f}")
+    accelerator.print(f"{method.num_samples} second gradients in {len(losses)} steps")
+    return losses, method
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,304 @@
+"""Accelerate's loops: an `Accelerator` that knows the second pass, and a step over several micro-batches."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import accelerate
+import torch
+from accelerate.optimizer import AcceleratedOptimizer
+from accelerate.utils import DistributedType
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from vsam.amp import GradScaler
+from vsam.optimizer import SharpnessAware
+
+__all__ = ["Accelerator", "PreparedOptimizer", "adopt", "step", "syncs_each_batch"]
+
+_EXAMPLE = """
+    def closure(batch):
+        loss = loss_of(model, batch)
+        accelerator.backward(loss)
+        return loss
+    step(accelerator, optimizer, [functools.partial(closure, batch) for batch in micro_batches])"""
+
+
+class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
+    """What `Accelerator.prepare` makes of a sharpness-aware optimizer.
+
+    As every prepared optimizer it steps only where gradients are synchronised. `step(closure)` returns the loss,
+    `step_was_skipped` is right with a scaler, and what the optimizer has and accelerate lacks passes through:
+    `clip_grad_norm_`, `num_samples`, `last`, `subscribe` …
+    """
+
+    optimizer: SharpnessAware
+    scaler: GradScaler | None
+    _num_waiting = 0
+    """Backward passes of the micro-batches before the one with which gradients are synchronised."""
+    _num_repeated = 0
+    """Backward passes at the perturbed weights."""
+
+    def perturb(self) -> bool:
+        """After the first backward pass: move to where a second one is due, and say whether it is.
+
+        False at micro-batches without a step. Otherwise the second pass has to repeat all micro-batches of the step.
+        """
+        if not self.gradient_state.sync_gradients:
+            return False
+        self._num_repeated = 0
+        return self.scaler.perturb(self.optimizer) if self.scaler is not None else bool(self.optimizer.perturb())
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step where gradients are synchronised; returns the loss of the first pass, if there is a closure."""
+        if not self.gradient_state.sync_gradients:
+            if closure is not None:
+                raise RuntimeError(
+                    "step(closure) was called for a micro-batch without a step, inside accelerator.accumulate(): the "
+                    f"closure could not repeat the others. Give all of them to one call, outside of it:{_EXAMPLE}"
+                )
+            return None
+        self._warn_of_few_repetitions()
+        if self.scaler is None:
+            return self.optimizer.step(closure)
+        loss = self.scaler.step(self.optimizer, closure)
+        self.scaler.update()
+        last = self.optimizer.last
+        self._is_overflow = last is not None and last.skipped
+        return loss
+
+    def count_backward(self) -> None:
+        """Note a backward pass, to notice a second pass that leaves micro-batches out."""
+        if self.optimizer.is_second_pass:
+            self._num_repeated += 1
+        elif not self.gradient_state.sync_gradients:
+            self._num_waiting += 1
+
+    def _warn_of_few_repetitions(self) -> None:
+        waiting, self._num_waiting = self._num_waiting, 0
+        if self.optimizer.is_second_pass and 0 < self._num_repeated <= waiting:
+            self.optimizer._warn_once(
+                f"The first pass ran {waiting + 1} micro-batches and the second one {self._num_repeated}, so that the "
+                "two gradients are not of the same data: repeat all of them after perturb() returned True, or "
+                f"write:{_EXAMPLE}"
+            )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "optimizer":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.optimizer, name)
+
+
+class Accelerator(accelerate.Accelerator):  # type: ignore[misc]
+    """`accelerate.Accelerator` whose prepared optimizers have `perturb()`, and whose scaler unscales both passes.
+
+    `clip_grad_norm_` clips the gradient that the base optimizer gets, where the scripts of accelerate call it. Other
+    optimizers are treated as accelerate treats them. All arguments are accelerate's.
+
+    Cost: none of its own.
+
+    Example:
+        >>> accelerator = Accelerator()
+        >>> model, optimizer, loader = accelerator.prepare(model, vsam.SAM(base, model=model), loader)
+        >>> for inputs, targets in loader:
+        ...     optimizer.zero_grad()
+        ...     accelerator.backward(criterion(model(inputs), targets))
+        ...     if optimizer.perturb():
+        ...         accelerator.backward(criterion(model(inputs), targets))
+        ...     accelerator.clip_grad_norm_(model.parameters(), 1.0)
+        ...     optimizer.step()
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        adopt(self)
+
+    def prepare_optimizer(self, optimizer: torch.optim.Optimizer, device_placement: bool | None = None) -> Any:
+        """Wrap an optimizer; a sharpness-aware one becomes a `PreparedOptimizer`."""
+        prepared = super().prepare_optimizer(optimizer, device_placement)
+        _adopt_optimizer(self, prepared)
+        return prepared
+
+    def backward(self, loss: Tensor, **kwargs: Any) -> None:
+        """Scale the loss as accelerate does, and run its backward pass."""
+        super().backward(loss, **kwargs)
+        for prepared in self._sharpness_aware():
+            prepared.count_backward()
+
+    def clip_grad_norm_(self, parameters: Any, max_norm: float, norm_type: float = 2) -> Tensor | None:
+        """Clip gradients; those of a sharpness-aware optimizer where it hands them to its base optimizer.
+
+        Returns their norm before that.
+        """
+        parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        prepared = self._owner(parameters, "clip_grad_norm_")
+        if prepared is None:
+            norm: Tensor | None = super().clip_grad_norm_(parameters, max_norm, norm_type)
+            return norm
+        if norm_type != 2:
+            raise ValueError(f"norm_type must be 2 for a sharpness-aware optimizer, got {norm_type}.")
+        return prepared.optimizer.clip_grad_norm_(max_norm)
+
+    def clip_grad_value_(self, parameters: Any, clip_value: float) -> None:
+        """Clip gradients element by element; refused for those of a sharpness-aware optimizer."""
+        parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        if self._owner(parameters, "clip_grad_value_") is not None:
+            raise RuntimeError(
+                "clip_grad_value_() would clip the second gradient only, so that PSF = clipped gs − unclipped g. Call "
+                "accelerator.clip_grad_norm_(model.parameters(), max_norm)."
+            )
+        super().clip_grad_value_(parameters, clip_value)
+
+    def _sharpness_aware(self) -> list[PreparedOptimizer]:
+        return [optimizer for optimizer in self._optimizers if isinstance(optimizer, PreparedOptimizer)]
+
+    def _owner(self, parameters: list[Tensor], caller: str) -> PreparedOptimizer | None:
+        """The sharpness-aware optimizer that has these parameters, if there is one; it must have all that count."""
+        given = {parameter for parameter in parameters if parameter.grad is not None}
+        for prepared in self._sharpness_aware():
+            own = {p for group in prepared.param_groups for p in group["params"] if p.grad is not None}
+            if given & own:
+                if given != own:
+                    raise ValueError(
+                        f"{caller}() must get all parameters of a sharpness-aware optimizer and no others, got "
+                        f"{len(given & own)} of its {len(own)} and {len(given - own)} others."
+                    )
+                return prepared
+        return None
+
+
+def adopt(accelerator: accelerate.Accelerator) -> Accelerator:
+    """Let an accelerator that others have made know the second pass; it stays the same object."""
+    if not isinstance(accelerator, accelerate.Accelerator):
+        raise ValueError(f"accelerator must be an accelerate.Accelerator, got {type(accelerator).__name__}.")
+    if not isinstance(accelerator, Accelerator):
+        kind = type(accelerator)
+        is_plain = kind is accelerate.Accelerator
+        # Its methods and attributes stay; a class of the user's own is put behind ours.
+        accelerator.__class__ = Accelerator if is_plain else type(kind.__name__, (Accelerator, kind), {})
+    scaler = accelerator.scaler
+    if type(scaler) in (torch.amp.GradScaler, torch.cuda.amp.GradScaler):
+        scaler.__class__ = GradScaler  # adds methods only, and all who hold the scaler see the same one
+    for prepared in accelerator._optimizers:
+        _adopt_optimizer(accelerator, prepared)
+    assert isinstance(accelerator, Accelerator)
+    return accelerator
+
+
+def _adopt_optimizer(accelerator: Accelerator, prepared: AcceleratedOptimizer) -> None:
+    if isinstance(prepared, PreparedOptimizer) or not isinstance(prepared.optimizer, SharpnessAware):
+        return
+    kind = accelerator.distributed_type
+    if kind in _FOREIGN_ENGINES or (kind is DistributedType.FSDP and not accelerator.is_fsdp2):
+        name = "FSDP1" if kind is DistributedType.FSDP else kind.value
+        raise RuntimeError(
+            f"Sharpness-aware optimizers cannot step under {name}, which keeps weights and gradients to itself: use "
+            "one process, DDP or FSDP2."
+        )
+    if prepared.scaler is not None and not isinstance(prepared.scaler, GradScaler):
+        raise RuntimeError(f"{type(prepared.scaler).__name__} cannot run the second pass: train with bf16.")
+    prepared.__class__ = PreparedOptimizer
+
+
+_FOREIGN_ENGINES = (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
+
+
+def step(accelerator: accelerate.Accelerator, optimizer: Any, closures: Sequence[Callable[[], Any]]) -> Any:
+    """Take one step of a prepared optimizer over several micro-batches; returns their mean loss in the first pass.
+
+    At a sampled step all of them are repeated at w + e. Each pass synchronises gradients once, at its last micro-batch.
+
+    Args:
+        accelerator: accelerate's or ours; call this outside of `accelerator.accumulate()`.
+        optimizer: what `accelerator.prepare` made of a sharpness-aware optimizer.
+        closures: one function per micro-batch: it computes the loss, calls `accelerator.backward(loss)`, which divides
+            by the accelerator's `gradient_accumulation_steps` as always, and returns the loss.
+
+    Cost: 1 + sampled passes over all micro-batches.
+
+    Example:
+        >>> def closure(batch):
+        ...     loss = criterion(model(batch[0]), batch[1])
+        ...     accelerator.backward(loss)
+        ...     return loss
+        >>> loss = step(accelerator, optimizer, [partial(closure, batch) for batch in micro_batches])
+    """
+    accelerator = adopt(accelerator)
+    if not isinstance(optimizer, PreparedOptimizer):
+        raise ValueError(
+            "optimizer must be a sharpness-aware one that this accelerator has prepared, got "
+            f"{type(getattr(optimizer, 'optimizer', optimizer)).__name__}. Write model, optimizer = "
+            "accelerator.prepare(model, vsam.SAM(base, model=model))."
+        )
+    closures = _checked(closures)
+
+    def closure() -> Any:
+        losses = []
+        for i, run in enumerate(closures):
+            with nullcontext() if i + 1 == len(closures) else _without_sync(accelerator):
+                losses.append(_detached(run(), i))
+        return torch.stack(losses).mean()
+
+    optimizer._opt_called = True  # which a scheduler looks for, and may have wrapped the `step` of before
+    return PreparedOptimizer.step(optimizer, closure)
+
+
+def syncs_each_batch(accelerator: accelerate.Accelerator) -> bool:
+    """Whether the user wants gradients synchronised at every micro-batch, which saves memory."""
+    return bool(accelerator.gradient_state.plugin_kwargs.get("sync_each_batch", False))
+
+
+@contextmanager
+def _without_sync(accelerator: accelerate.Accelerator) -> Iterator[None]:
+    """Let backward passes leave gradients as they are on each process."""
+    with ExitStack() as stack:
+        if accelerator.use_distributed and not syncs_each_batch(accelerator):
+            if accelerator.is_fsdp2:
+                for model in accelerator._models:
+                    stack.enter_context(accelerator.no_sync(model))
+            else:  # accelerate keeps no DDP module, so it is found when it is called
+                stack.callback(register_module_forward_pre_hook(partial(_switch_off, stack)).remove)
+        yield
+
+
+def _switch_off(stack: ExitStack, module: nn.Module, _: Any) -> None:
+    """What DDP's `no_sync` does, for any DDP module, until the stack ends."""
+    module = module._modules.get("_orig_mod", module)  # type: ignore[assignment]
+    if isinstance(module, DistributedDataParallel) and module.require_backward_grad_sync:
+        module.require_backward_grad_sync = False
+        stack.callback(setattr, module, "require_backward_grad_sync", True)
+
+
+def _checked(closures: Any) -> list[Callable[[], Any]]:
+    if callable(closures) or not isinstance(closures, Iterable):
+        raise ValueError(
+            f"closures must be a list with one function per micro-batch, got {type(closures).__name__}: for one "
+            "micro-batch write [closure]."
+        )
+    found: list[Callable[[], Any]] = list(closures)
+    if not found or not all(map(callable, found)):
+        got = next((type(closure).__name__ for closure in found if not callable(closure)), "none")
+        raise ValueError(f"closures must be functions, one per micro-batch, got {got}. Write:{_EXAMPLE}")
+    if len({_identity(closure) for closure in found}) < len(found):
+        raise ValueError(
+            "closures must be of different micro-batches, got two functions of the same variables: Python looks those "
+            f"up when a function is called, so that all would take the last batch. Bind each batch:{_EXAMPLE}"
+        )
+    return found
+
+
+def _identity(closure: Any) -> Any:
+    """What two functions share that cannot but do the same."""
+    if not hasattr(closure, "__code__") or hasattr(closure, "__self__"):
+        return id(closure)
+    cells = tuple(map(id, closure.__closure__ or ()))
+    defaults = (*(closure.__defaults__ or ()), *(closure.__kwdefaults__ or {}).values())
+    return closure.__code__, cells, tuple(map(id, defaults))
+
+
+def _detached(loss: Any, i: int) -> Tensor:
+    if not isinstance(loss, Tensor):
+        raise ValueError(f"closures must return the loss, got {type(loss).__name__} from the one at {i}.")
+    return loss.detach()

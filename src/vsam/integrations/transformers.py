@@ -1,0 +1,160 @@
+"""Transformers' Trainer with the second pass: all micro-batches of a step are repeated at the perturbed weights."""
+
+import copy
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import torch
+from accelerate.optimizer import AcceleratedOptimizer
+from torch import Tensor, nn
+from transformers import Trainer
+
+from vsam.integrations.accelerate import adopt, syncs_each_batch
+from vsam.methods import ESAM
+from vsam.optimizer import SharpnessAware
+from vsam.rng import RngState
+
+__all__ = ["SharpnessAwareMixin", "SharpnessAwareTrainer"]
+
+
+class MicroBatch(NamedTuple):
+    """One micro-batch of a step, and what it takes to repeat it."""
+
+    inputs: Any
+    num_items: Any
+    rng: RngState
+
+
+class SharpnessAwareMixin:
+    """Put before a trainer that is derived from `transformers.Trainer`: it then trains with sharpness-aware optimizers.
+
+    The second pass repeats the `training_step` of every micro-batch, with the same dropout, inside the first pass's
+    last one. So losses, tokens and callbacks are those of the first pass; `max_grad_norm` clips the gradient that the
+    base optimizer gets; the weights are back before anybody looks. `log` is silent in the second pass; a `compute_loss`
+    that counts something itself can ask `self.is_second_pass`. With other optimizers nothing changes.
+
+    Optimizers are given as usual, by `optimizers=(optimizer, scheduler)`, or as a class:
+    `optimizer_cls_and_kwargs=(vsam.VSAM, {"rho": 0.05})` wraps the optimizer that the training arguments name, and
+    `{"rho": 0.05, "base": (torch.optim.SGD, {"lr": 0.1})}` one of your own, in the trainer's two groups.
+
+    Cost: at a sampled step one more pass over its micro-batches, which are kept until then.
+
+    Example:
+        >>> class MyTrainer(SharpnessAwareMixin, Seq2SeqTrainer):
+        ...     pass
+    """
+
+    accelerator: Any
+    model: Any
+    optimizer: Any
+    optimizer_cls_and_kwargs: Any
+    _micro_batches: list[MicroBatch] | None = None
+    """Those whose gradients have been accumulated since the last step."""
+
+    @property
+    def is_second_pass(self) -> bool:
+        """Whether the second pass is running, so that a `compute_loss` that counts something can leave it out."""
+        optimizer = self._sharpness_aware()
+        return optimizer is not None and optimizer.is_second_pass
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """Make the accelerator, which learns of the second pass."""
+        super().create_accelerator_and_postprocess()  # type: ignore[misc]
+        adopt(self.accelerator)
+
+    def create_optimizer(self, model: nn.Module | None = None) -> Any:
+        """Make the optimizer if none was given; a method of ours is put around its base."""
+        chosen = self.optimizer_cls_and_kwargs
+        if self.optimizer is not None or chosen is None or not _is_method(chosen[0]):
+            super().create_optimizer(model)  # type: ignore[misc]
+        else:
+            method, settings = chosen[0], dict(chosen[1])
+            self.optimizer_cls_and_kwargs = _checked_base(settings.pop("base", None))
+            try:
+                base = super().create_optimizer(model)  # type: ignore[misc]
+            finally:
+                self.optimizer_cls_and_kwargs, self.optimizer = chosen, None
+            self.optimizer = method(base, **{"model": self.model if model is None else model, **settings})
+        if isinstance(self._sharpness_aware(), ESAM):
+            raise ValueError(
+                "ESAM needs per-sample losses, which a Trainer does not compute: use SAM, or VSAM for fewer passes."
+            )
+        return self.optimizer
+
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None, **kwargs: Any
+    ) -> Tensor:
+        """Run the first pass of a micro-batch; after the last one of a sampled step the second pass of all."""
+        run: Callable[..., Tensor] = super().training_step  # type: ignore[misc]
+        optimizer = self._sharpness_aware()
+        if optimizer is None:
+            return run(model, inputs, num_items_in_batch, **kwargs)
+        if self._micro_batches is None or not _has_gradient(optimizer):
+            self._micro_batches = []  # a step that was broken off is not repeated
+        rng = RngState({parameter.device for parameter in model.parameters()})
+        self._micro_batches.append(MicroBatch(copy.copy(inputs), num_items_in_batch, rng))
+        loss = run(model, inputs, num_items_in_batch, **kwargs)
+        if self.accelerator.sync_gradients:
+            micro_batches, self._micro_batches = self._micro_batches, None
+            if self.optimizer.perturb():
+                self._repeat(optimizer, model, micro_batches, kwargs)
+        return loss
+
+    def log(self, *args: Any, **kwargs: Any) -> None:
+        """Log, unless it is the second pass."""
+        if not self.is_second_pass:
+            super().log(*args, **kwargs)  # type: ignore[misc]
+
+    def _repeat(
+        self, optimizer: SharpnessAware, model: nn.Module, micro_batches: list[MicroBatch], kwargs: dict[str, Any]
+    ) -> None:
+        try:
+            for i, (inputs, num_items, rng) in enumerate(micro_batches, start=1):
+                rng.restore()
+                syncs = i == len(micro_batches) or syncs_each_batch(self.accelerator)
+                with nullcontext() if syncs else self.accelerator.no_sync(model):
+                    super().training_step(model, inputs, num_items, **kwargs)  # type: ignore[misc]
+        except BaseException:
+            optimizer.zero_grad()  # puts the weights back, for whoever catches this and goes on with a smaller batch
+            raise
+        optimizer._end_second_pass()
+
+    def _sharpness_aware(self) -> SharpnessAware | None:
+        """The sharpness-aware optimizer, if it is one."""
+        optimizer = self.optimizer
+        while isinstance(optimizer, AcceleratedOptimizer):
+            optimizer = optimizer.optimizer
+        return optimizer if isinstance(optimizer, SharpnessAware) else None
+
+
+class SharpnessAwareTrainer(SharpnessAwareMixin, Trainer):  # type: ignore[misc]
+    """`transformers.Trainer` for sharpness-aware optimizers; all arguments are the Trainer's.
+
+    Example:
+        >>> base = torch.optim.AdamW(model.parameters(), lr=5e-5)
+        >>> optimizer = vsam.VSAM(base, model=model, rho=0.05)
+        >>> trainer = SharpnessAwareTrainer(model, arguments, train_dataset=dataset, optimizers=(optimizer, None))
+        >>> trainer.train()
+    """
+
+
+def _is_method(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, SharpnessAware)
+
+
+def _checked_base(base: Any) -> tuple[Any, dict[str, Any]] | None:
+    """The base optimizer's class and settings, None for the one that the training arguments name."""
+    if base is None:
+        return None
+    if isinstance(base, tuple | list) and len(base) == 2 and isinstance(base[1], dict):
+        return base[0], dict(base[1])
+    got = base.__name__ if isinstance(base, type) else type(base).__name__
+    raise ValueError(
+        f'base must be a class and its settings, got {got}: write "base": (torch.optim.SGD, {{"lr": 0.1}}), or leave '
+        "it out for the optimizer that the training arguments name. A constructed one goes into optimizers=."
+    )
+
+
+def _has_gradient(optimizer: torch.optim.Optimizer) -> bool:
+    return any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"])

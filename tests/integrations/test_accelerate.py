@@ -1,0 +1,257 @@
+"""Accelerate's loops around our optimizers, against loops by hand."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import accelerate
+import pytest
+import torch
+from accelerate.state import AcceleratorState, GradientState
+from torch import Tensor, nn
+
+import vsam
+from vsam.integrations.accelerate import Accelerator, PreparedOptimizer, step
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _fresh_accelerate() -> None:
+    AcceleratorState._reset_state(True)
+    GradientState._reset_state()
+
+
+class Training:
+    """A network with BatchNorm and dropout, its batches, and the optimizer that an accelerator has prepared."""
+
+    def __init__(self, accelerator: accelerate.Accelerator | None, method: Any = vsam.SAM, **settings: Any) -> None:
+        torch.manual_seed(0)
+        self.batches = [(torch.randn(6, 4), torch.randint(3, (6,))) for _ in range(8)]
+        self.model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Tanh(), nn.Linear(8, 3))
+        base = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+        self.method = method(base, model=self.model, **{"rho": 0.5, **settings})
+        self.optimizer: Any = self.method
+        self.scheduler: Any = torch.optim.lr_scheduler.ExponentialLR(base, 0.9)
+        self.accelerator = accelerator
+        if accelerator is not None:
+            prepared = accelerator.prepare(self.model, self.method, self.scheduler)
+            self.model, self.optimizer, self.scheduler = prepared
+
+    def loss(self, batch: tuple[Tensor, Tensor], factor: float = 1.0) -> Tensor:
+        return factor * nn.functional.cross_entropy(self.model(batch[0]), batch[1])
+
+    def closure(self, batch: tuple[Tensor, Tensor], factor: float = 1.0) -> Tensor:
+        loss = self.loss(batch, factor)
+        self.accelerator.backward(loss) if self.accelerator is not None else loss.backward()
+        return loss
+
+    def weights(self) -> list[Tensor]:
+        return [value.detach().clone() for value in self.model.state_dict().values()]
+
+
+def by_hand(training: Training, num_micro_batches: int = 1) -> list[float]:
+    """What core does: all micro-batches in the closure; returns the losses."""
+    losses = []
+    for i in range(0, 8, num_micro_batches):
+
+        def closure(micro_batches: list = training.batches[i : i + num_micro_batches]) -> Tensor:
+            parts = [training.closure(batch, 1 / num_micro_batches).detach() for batch in micro_batches]
+            return torch.stack(parts).sum()
+
+        losses.append(training.method.step(closure).item())
+        training.scheduler.step()
+    return losses
+
+
+def without_closure(training: Training, clip: Callable[[Training], object]) -> None:
+    for batch in training.batches:
+        training.optimizer.zero_grad()
+        training.closure(batch)
+        if training.optimizer.perturb():
+            training.closure(batch)
+        clip(training)
+        training.optimizer.step()
+        training.scheduler.step()
+
+
+def assert_same(one: Training, other: Training, atol: float = 0.0) -> None:
+    torch.testing.assert_close(one.weights(), other.weights(), rtol=0, atol=atol)
+    assert one.method.num_samples == other.method.num_samples > 0
+
+
+@pytest.mark.parametrize("kind", [accelerate.Accelerator, Accelerator])
+def test_a_step_over_micro_batches_repeats_all_and_returns_the_mean_loss(kind: type[accelerate.Accelerator]) -> None:
+    settings = {"method": vsam.VSAM, "start": 2, "max_grad_norm": 0.5}
+    expected = Training(None, **settings)
+    losses = by_hand(expected, 2)
+    training = Training(kind(cpu=True, gradient_accumulation_steps=2), **settings)
+    seen = []
+    for i in range(0, 8, 2):
+        closures = [partial(training.closure, batch) for batch in training.batches[i : i + 2]]
+        seen.append(step(training.accelerator, training.optimizer, closures).item())
+        training.scheduler.step()
+    assert_same(training, expected)
+    assert seen == pytest.approx(losses, rel=1e-6)
+    assert training.scheduler.get_last_lr() == pytest.approx([0.1 * 0.9**4])
+
+
+def test_a_loop_without_a_closure_clips_what_the_base_gets() -> None:
+    expected = Training(None, vsam.LookSAM, every=2, max_grad_norm=0.3)
+    without_closure(expected, lambda _: None)
+    training = Training(Accelerator(cpu=True), vsam.LookSAM, every=2)
+    norms: list[Any] = []
+
+    def clip(training: Training) -> None:
+        norms.append(training.accelerator.clip_grad_norm_(training.model.parameters(), 0.3).item())
+
+    without_closure(training, clip)
+    assert_same(training, expected)
+    assert max(norms) > 0.3  # there was something to clip
+
+
+def test_the_prepared_step_returns_the_loss_and_shows_the_method() -> None:
+    expected = Training(None)
+    expected_loss = expected.method.step(partial(expected.closure, expected.batches[0]))
+    training = Training(Accelerator(cpu=True))
+    loss = training.optimizer.step(partial(training.closure, training.batches[0]))
+    assert loss.item() == expected_loss.item()
+    assert isinstance(training.optimizer, PreparedOptimizer)
+    assert training.optimizer.num_samples == 1
+    assert training.optimizer.last.sampled
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = training.optimizer.nonsense
+
+
+def half(kind: type[accelerate.Accelerator]) -> accelerate.Accelerator:
+    """An accelerator with the scaler that fp16 brings on a GPU."""
+    accelerator = kind(cpu=True)
+    accelerator.scaler = torch.amp.GradScaler("cpu")
+    return accelerator
+
+
+def test_a_scaler_changes_nothing_but_the_scale() -> None:
+    expected = Training(None, max_grad_norm=0.3)
+    without_closure(expected, lambda _: None)
+    loop = Training(Accelerator(cpu=True))
+    loop.accelerator.scaler = loop.optimizer.scaler = vsam.amp.GradScaler("cpu")
+    norms = []
+
+    def clip(training: Training) -> None:
+        norms.append(training.accelerator.clip_grad_norm_(training.model.parameters(), 0.3).item())
+
+    without_closure(loop, clip)
+    assert_same(loop, expected)
+    assert max(norms) < 10  # without the scaler's factor
+    training = Training(half(accelerate.Accelerator), max_grad_norm=0.3)
+    for batch in training.batches:
+        step(training.accelerator, training.optimizer, [partial(training.closure, batch)])
+        training.scheduler.step()
+    assert_same(training, expected)
+    assert type(training.accelerator.scaler) is vsam.amp.GradScaler
+    assert training.optimizer.scaler is training.accelerator.scaler
+
+
+def test_an_overflow_skips_the_step_and_the_prepared_scheduler() -> None:
+    training = Training(half(accelerate.Accelerator))
+    before = [parameter.detach().clone() for parameter in training.model.parameters()]
+    for factor, rate, scale in ((torch.inf, 0.1, 2.0**15), (1.0, 0.09, 2.0**15)):
+        step(training.accelerator, training.optimizer, [partial(training.closure, training.batches[0], factor)])
+        training.scheduler.step()
+        assert training.scheduler.get_last_lr() == pytest.approx([rate])
+        assert training.accelerator.scaler.get_scale() == scale
+        assert all(map(torch.equal, training.model.parameters(), before)) is (factor == torch.inf)
+    assert training.method.num_skipped == 1
+
+
+def test_a_saved_state_continues_to_the_bit(tmp_path: Path) -> None:
+    settings = {"method": vsam.VSAM, "start": 2, "window": 3, "slices": 1, "initial_samples": 1.5}
+
+    def run(training: Training, batches: slice) -> None:
+        for batch in training.batches[batches]:
+            step(training.accelerator, training.optimizer, [partial(training.closure, batch)])
+            training.scheduler.step()
+
+    training = Training(accelerate.Accelerator(cpu=True), **settings)
+    run(training, slice(0, 4))
+    training.accelerator.save_state(tmp_path)
+    run(training, slice(4, 8))
+    AcceleratorState._reset_state(True)
+    resumed = Training(accelerate.Accelerator(cpu=True), **settings)
+    resumed.accelerator.load_state(tmp_path)
+    run(resumed, slice(4, 8))
+    assert_same(resumed, training)
+
+
+def accumulate(training: Training, num_repeated: int) -> None:
+    """Two micro-batches in accelerate's own context; the second pass repeats the last `num_repeated` of them."""
+    for i, batch in enumerate(training.batches[:2], start=1):
+        with training.accelerator.accumulate(training.model):
+            training.closure(batch)
+            assert training.optimizer.perturb() is (i == 2)
+            if i == 2:
+                for other in training.batches[2 - num_repeated : 2]:
+                    training.closure(other)
+            training.optimizer.step()
+            training.optimizer.zero_grad()
+
+
+def test_perturb_waits_for_the_last_micro_batch_and_notices_one_that_is_not_repeated() -> None:
+    expected = Training(None)
+    torch.manual_seed(1)
+    by_hand_once = [partial(expected.closure, batch, 0.5) for batch in expected.batches[:2]]
+    expected.method.step(lambda: torch.stack([closure() for closure in by_hand_once]).sum())
+    training = Training(Accelerator(cpu=True, gradient_accumulation_steps=2))
+    torch.manual_seed(1)
+    accumulate(training, 2)
+    assert_same(training, expected)
+    with pytest.warns(RuntimeWarning, match="first pass ran 2 micro-batches and the second one 1"):
+        accumulate(training, 1)
+
+
+def test_what_would_be_wrong_is_refused() -> None:
+    training = Training(accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2))
+    closure = partial(training.closure, training.batches[0])
+    training.closure(training.batches[0])
+    with pytest.raises(RuntimeError, match=r"nothing to step on\. With accelerate, call vsam\.integrations"):
+        training.optimizer.step()
+    training.optimizer.zero_grad()
+    run = partial(step, training.accelerator)
+    with pytest.raises(ValueError, match=r"one function per micro-batch, got partial: .* write \[closure\]"):
+        run(training.optimizer, closure)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="one per micro-batch, got none"):
+        run(training.optimizer, [])
+    with pytest.raises(ValueError, match="that this accelerator has prepared, got SAM"):
+        run(training.method, [closure])
+    with pytest.raises(ValueError, match="that this accelerator has prepared, got SGD"):
+        run(training.accelerator.prepare(torch.optim.SGD(training.model.parameters(), lr=0.1)), [closure])
+    with pytest.raises(ValueError, match=r"must be an accelerate\.Accelerator, got Sequential"):
+        step(training.model, training.optimizer, [closure])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="two functions of the same variables"):
+        run(training.optimizer, [lambda: training.closure(batch) for batch in training.batches[:2]])  # noqa: B023
+    with pytest.raises(ValueError, match="must return the loss, got NoneType from the one at 1"):
+        run(training.optimizer, [closure, lambda: None])
+    with training.accelerator.accumulate(training.model), pytest.raises(RuntimeError, match="all of them to one call"):
+        run(training.optimizer, [closure])
+
+
+def test_only_whole_gradients_are_clipped_and_others_as_always() -> None:
+    training = Training(Accelerator(cpu=True))
+    other = nn.Linear(4, 3)
+    training.accelerator.prepare(torch.optim.SGD(other.parameters(), lr=0.1))
+    clip = training.accelerator.clip_grad_norm_
+    other(training.batches[0][0]).sum().backward()
+    clip(other.parameters(), 1e-3)
+    assert nn.utils.get_total_norm([p.grad for p in other.parameters()]) == pytest.approx(1e-3, rel=1e-2)
+    training.closure(training.batches[0])
+    with pytest.raises(RuntimeError, match=r"belongs between perturb\(\) and step\(\)"):
+        clip(training.model.parameters(), 1.0)
+    training.optimizer.perturb()
+    training.closure(training.batches[0])
+    with pytest.raises(ValueError, match="all parameters of a sharpness-aware optimizer and no others, got 2 of its 6"):
+        clip(training.model[0].parameters(), 1.0)
+    with pytest.raises(ValueError, match="norm_type must be 2"):
+        clip(training.model.parameters(), 1.0, norm_type=1)
+    with pytest.raises(RuntimeError, match="would clip the second gradient only"):
+        training.accelerator.clip_grad_value_(training.model.parameters(), 1.0)

@@ -1,0 +1,82 @@
+"""What two processes run: the Trainer and a loop of accelerate's, with two micro-batches per step.
+
+Started by `torchrun`, or alone for comparison; each process saves what it saw in the folder that it is given.
+"""
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+import vsam
+from integrations.tiny import make_dataset, make_method, make_model, reset_accelerate, train, weights
+from vsam.integrations.accelerate import step
+from vsam.integrations.transformers import SharpnessAwareTrainer
+
+RANK, WORLD_SIZE = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+BATCH = 8 // WORLD_SIZE
+METHOD = {"method": vsam.VSAM, "rho": 0.5, "start": 2, "window": 3, "slices": 1, "initial_samples": 1}
+
+
+class NotingTrainer(SharpnessAwareTrainer):
+    """Notes at which passes gradients are synchronised."""
+
+    synchronised: list[tuple[bool, bool]]
+
+    def compute_loss(self, model: Any, *args: Any, **kwargs: Any) -> Any:
+        self.synchronised.append((self.is_second_pass, getattr(model, "require_backward_grad_sync", True)))
+        return super().compute_loss(model, *args, **kwargs)
+
+
+def trainer(folder: Path) -> dict[str, Any]:
+    changes = {"per_device_train_batch_size": BATCH, "save_strategy": "steps", "save_steps": 3, "num_train_epochs": 3}
+    changes["average_tokens_across_devices"] = False  # which would double the loss of BERT, a mean already
+    runs = []
+    for resume in (None, str(folder / "trainer" / "checkpoint-3")):
+        model = make_model(dropout=0.0).double()
+        optimizer = make_method(model, **METHOD)
+        NotingTrainer.synchronised = []
+        run = train(folder / "trainer", model, optimizer, NotingTrainer, resume, **changes)
+        runs.append({"weights": weights(model), "num_samples": optimizer.num_samples})
+        runs[-1] |= {"synchronised": NotingTrainer.synchronised, "tokens": run.state.num_input_tokens_seen}
+    return {"whole": runs[0], "resumed": runs[1]}
+
+
+def loop() -> dict[str, Any]:
+    reset_accelerate()
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    model = make_model(dropout=0.0).double()
+    method = make_method(model, max_grad_norm=0.5, **METHOD)
+    model, optimizer, loader = accelerator.prepare(model, method, DataLoader(make_dataset(64), batch_size=BATCH))
+    synchronised, losses = [], []
+
+    def closure(batch: dict[str, Tensor]) -> Tensor:
+        loss: Tensor = model(**batch).loss
+        synchronised.append((method.is_second_pass, getattr(model, "require_backward_grad_sync", True)))
+        accelerator.backward(loss)
+        return loss
+
+    batches = iter(loader)
+    for micro_batches in zip(batches, batches, strict=True):
+        loss = step(accelerator, optimizer, [partial(closure, batch) for batch in micro_batches])
+        losses.append(accelerator.reduce(loss, "mean").item())
+    seen = {"weights": weights(model), "num_samples": method.num_samples, "losses": losses}
+    return seen | {"synchronised": synchronised}
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    torch.set_num_threads(1)
+    torch.save({"trainer": trainer(folder), "loop": loop()}, folder / f"seen-{RANK}.pt")
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
