@@ -1,6 +1,6 @@
 """vsam: sharpness-aware training at nearly the price of SGD."""
 
-from vsam import amp, between, quantize, trajectory, when, where
+from vsam import amp, between, distributed, quantize, trajectory, when, where
 from vsam.between import Decayed, Orthogonal, Plain
 from vsam.methods import AESAM, ASAM, ESAM, SAM, VSAM, LookSAM
 from vsam.optimizer import SharpnessAware
@@ -41,6 +41,7 @@ __all__ = [
     "Where",
     "amp",
     "between",
+    "distributed",
     "quantize",
     "trajectory",
     "when",

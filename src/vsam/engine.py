@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vsam import tensors
+from vsam import shards, tensors
 from vsam.caller import warn_caller
 from vsam.errors import ACCUMULATION_EXAMPLE, CLOSURE_EXAMPLE, foreign_loop
 from vsam.hand_over import HandOver, mark_consumed
 from vsam.history import History
-from vsam.parameters import Parameters, radii
+from vsam.parameters import Members, Parameters, radii
 from vsam.parts import Between, When, Where
+from vsam.ranks import Ranks
 from vsam.records import StepLog
 from vsam.rng import RngState
 from vsam.second_pass import Buffers, ForwardNote
@@ -37,6 +38,7 @@ class Engine(Wrapper):
     between: Between
     max_grad_norm: float | None
     guard: bool
+    sync: str
 
     _memory: Memory | None
     _history: History
@@ -45,7 +47,9 @@ class Engine(Wrapper):
     _hand_over: HandOver
     _parameters: Parameters
     _buffers: Buffers
+    _ranks: Ranks
     _pending: Step | None
+    _was_apart: bool | None
     _said: set[str]
 
     @property
@@ -66,7 +70,7 @@ class Engine(Wrapper):
             for parameter in self._parameters.all.parameters:
                 parameter.grad = None
             self._hand_over.drop()
-            loss = _call(closure, step)
+            loss = self._call_apart(closure, step) if self._ranks.are_apart else _call(closure, step)
             if self._begin(step, begin):
                 if step.was_sampled:
                     _call(closure, step)
@@ -119,6 +123,8 @@ class Engine(Wrapper):
                 f"their micro-batches at the perturbed weights. Loop over them inside:{ACCUMULATION_EXAMPLE}\n"
                 "If they are not wanted, call optimizer.zero_grad() first."
             )
+        if self._ranks.groups:
+            self._ranks.check(self)
 
     def _decide(self, step: Step) -> None:
         """Draw and decide, where that needs no gradient."""
@@ -130,30 +136,69 @@ class Engine(Wrapper):
 
     def _begin(self, step: Step, begin: RngState | None) -> bool:
         """Take in the first gradient; if the step is to be sampled, move the weights. False if there is none."""
-        when = self.when
-        members, gradients = self._parameters.collect()
+        when, ranks = self.when, self._ranks
+        members, gradients = self._collect_apart(step) if step.is_apart else self._parameters.collect()
         if not gradients:
             self._warn_once(
                 "No parameter has a gradient, so the step did nothing, as torch's optimizers do. If that is not meant, "
                 f"call backward() before perturb(), or in the closure:{CLOSURE_EXAMPLE}"
             )
             return False
-        step.take_first(members, gradients, step.wants_sample is not False or self._needs_norm())
+        if not step.is_apart:
+            step.take_first(members, gradients, step.wants_sample is not False or self._needs_norm())
         if when.decides_after:
             step.wants_sample = when.wants_sample(self._history.num_steps + 1, float(step.grad_norm))  # type: ignore
         if step.wants_sample:
             watched = [] if when.watch == 0 else members.last(when.watch)
-            keeps_all = self.between.keeps_memory or self._log.has_listeners
+            keeps_all = self.between.keeps_memory or (self._log.has_listeners and not ranks.communicate)
             step.perturb(self.where, radii(self.param_groups, self.where.rho), watched, keeps_all)
             self._parameters.set_others_aside(step.way_back)
             step.way_back += (self._buffers.state().restore, RngState(self._parameters.devices).restore)
             if begin is not None:
                 begin.restore()
+            if ranks.units:
+                step.way_back.append(partial(shards.reshard, ranks.units))
+                shards.reshard(ranks.units)
+        elif step.is_apart:
+            step.average()
         return True
+
+    def _check_first_pass(self, step: Step) -> None:
+        """In a loop without a closure, take in whether the gradients of the first pass have stayed on their rank."""
+        was_apart, self._was_apart = self._was_apart, None
+        if not self._ranks.are_apart:
+            self._ranks.check(self)
+        elif was_apart is None and step.wants_sample is not False:
+            raise RuntimeError(
+                "With sync='rank', the gradients of the first pass must stay on their rank: run its forward and "
+                "backward inside of `with optimizer.no_sync():`, or give step() a closure."
+            )
+        step.is_apart = bool(was_apart)
+
+    def _call_apart(self, closure: Closure, step: Step) -> Any:
+        """Run a first pass, whose gradients stay on their rank where the step may be sampled."""
+        step.is_apart = step.wants_sample is not False
+        if not step.is_apart:
+            return _call(closure, step)
+        with self._ranks.apart():
+            return _call(closure, step)
+
+    def _collect_apart(self, step: Step) -> tuple[Members, list[Tensor]]:
+        """Take in a first gradient that has stayed on its rank, and learn of the other ranks'."""
+        with self._ranks.report_failure():
+            members, gradients = self._parameters.collect()
+            step.take_first(members, gradients, needs_norm=True)
+        needs_same = self.between.keeps_memory or self.when.watch != 0 or self.when.decides_after
+        has_gradient = [parameter.grad is not None for parameter in self._parameters.all.parameters]
+        norms = self._ranks.exchange(step.grad_norm if gradients else None, has_gradient, needs_same)
+        if norms:
+            step.take_norms(self._ranks, norms)
+        return members, gradients
 
     def _needs_norm(self) -> bool:
         """Whether a plain step looks at ‖g‖."""
-        return self._log.has_listeners or (self._memory is not None and self.between.uses_norm)
+        listens = self._log.has_listeners and not self._ranks.communicate
+        return listens or (self._memory is not None and self.between.uses_norm)
 
     def _finish(self, step: Step, loss: Any) -> None:
         """Form the base optimizer's gradient and hand it over; only the latter cannot be undone."""
@@ -168,7 +213,10 @@ class Engine(Wrapper):
             step.take_second(members, gradients)
         unless = step.found_inf() if self.guard and self._may_defer(step) else None
         was_skipped = self.guard and unless is None and not step.is_finite()
-        psf_norm = step.psf_norm(self._log.has_listeners) if step.was_sampled and not was_skipped else None
+        psf_norm = None
+        if step.was_sampled and not was_skipped:
+            is_joint = self._ranks.communicate
+            psf_norm = step.psf_norm(self.between.keeps_memory if is_joint else self._log.has_listeners)
         # A step that fails from here on puts the memory, the counters, the log and the law back.
         memory, law, history, log = self._memory, restorer(self.when), self._history.restorer(), self._log.restorer()
         step.guards += (partial(setattr, self, "_memory", memory), law, history, log)
@@ -212,13 +260,14 @@ class Engine(Wrapper):
             and not self.when.decides_after
             and not self._log.has_listeners
             and (self._memory is None or self._memory.parameters is parameters)
+            and not self._parameters.are_sharded
         )
 
     def _take_in(self, step: Step, loss: Any, was_skipped: bool | Tensor, psf_norm: Tensor | None) -> None:
         """Take the step into the history, the law and the log."""
         history, when = self._history, self.when
         history.add(step.was_sampled, was_skipped, is_scaled=step.scaler is not None)
-        needs_norm = step.was_sampled or when.decides_after or self._needs_norm()
+        needs_norm = step.was_sampled or when.decides_after or self._ranks.communicate or self._needs_norm()
         rate, details = when.rate, when.details()
         when.advance(history.num_steps, step.was_sampled, was_skipped is True)
         self._log.write(
@@ -265,8 +314,12 @@ class Engine(Wrapper):
     def _refresh(self) -> None:
         """Look at the parameters anew where the groups have changed."""
         groups = self.param_groups
-        if not self._parameters.are(groups):
-            self._parameters, self._buffers = Parameters(groups, self.model), Buffers(self.model)
+        if not self._parameters.are(groups) or self._ranks.model is not self.model:
+            self._look_at_model()
+
+    def _look_at_model(self) -> None:
+        self._parameters, self._buffers = Parameters(self.param_groups, self.model), Buffers(self.model)
+        self._ranks = Ranks(self.model, self._parameters.all.parameters, self.sync)
 
     def _refuse_foreign_scaler(self) -> None:
         if "found_inf" in self.__dict__:

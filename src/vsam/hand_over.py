@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from vsam import tensors
+from vsam import shards, tensors
 
 __all__ = ["HandOver", "Uninterrupted", "has_fresh_gradient", "mark_consumed"]
 
@@ -164,4 +164,5 @@ def _gradients(base: Optimizer) -> list[Tensor]:
 
 
 def _present(parameters: list[Tensor]) -> list[Tensor]:
-    return [gradient for gradient in map(_GRADIENT, parameters) if gradient is not None]
+    found = [gradient for gradient in map(_GRADIENT, parameters) if gradient is not None]
+    return shards.local(found) if shards.CLASSES else found  # it is the shards whose writes are counted

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vsam import shards
 from vsam.errors import check_not_negative
 from vsam.history import History
 from vsam.parts import Part
@@ -52,9 +53,16 @@ def _memory(memory: Any, parameters: list[Tensor]) -> dict[int, Tensor]:
     for i, value in memory.items():
         if not isinstance(i, int) or not 0 <= i < len(parameters) or value.shape != parameters[i].shape:
             raise ValueError(f"state_dict remembers a tensor of shape {tuple(value.shape)} that parameter {i} lacks.")
-        if not value.is_floating_point() or not torch.isfinite(value).all():
+        if shards.groups_of([value]) != shards.groups_of([parameters[i]]):
+            raise ValueError(
+                f"state_dict remembers a tensor for parameter {i} that is not sharded like it. Save and load "
+                "with torch.distributed.checkpoint and vsam.distributed.StatefulOptimizer(model, optimizer), which can "
+                "change the number of processes."
+            )
+        if not value.is_floating_point() or not torch.isfinite(shards.local([value])[0]).all():
             raise ValueError(f"state_dict remembers a tensor for parameter {i} that is not of finite numbers.")
-    return {i: value.detach().to(parameters[i], copy=True) for i, value in memory.items()}
+    kinds = {i: (parameters[i].device, parameters[i].dtype) for i in memory}
+    return {i: value.detach().to(*kinds[i], copy=True) for i, value in memory.items()}
 
 
 def _check_base(state_dict: dict[str, Any], parameters: list[Tensor]) -> None:

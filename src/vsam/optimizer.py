@@ -2,15 +2,16 @@
 
 import copy
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from vsam import tensors
+from vsam import shards, tensors
 from vsam.bases import bases_of
 from vsam.between import Plain
 from vsam.caller import warn_caller
@@ -20,11 +21,11 @@ from vsam.hand_over import HandOver, has_fresh_gradient, mark_consumed
 from vsam.history import History
 from vsam.lightning_closure import from_lightning
 from vsam.loading import check_state
-from vsam.parameters import Parameters, complete_radii
+from vsam.parameters import complete_radii
 from vsam.parts import Between, When, Where
 from vsam.published import describe
 from vsam.records import Listener, StepLog, StepRecord
-from vsam.second_pass import Buffers, ForwardNote, LastWrite
+from vsam.second_pass import ForwardNote, LastWrite
 from vsam.step import Memory, Step
 from vsam.when import Always
 from vsam.where import GlobalNorm
@@ -41,6 +42,7 @@ class Options(TypedDict, total=False):
 
     max_grad_norm: float | None
     guard: bool
+    sync: Literal["global", "rank"]
 
 
 _LIVE: weakref.WeakKeyDictionary[nn.Module, weakref.WeakSet["SharpnessAware"]] = weakref.WeakKeyDictionary()
@@ -65,6 +67,8 @@ class SharpnessAware(Engine):
             the PSF. Default: no clipping.
         guard: whether steps with a gradient that is not finite are skipped. Without it no step waits for the device,
             and such a gradient reaches the weights.
+        sync: with several processes, "global" perturbs along the gradient that they have averaged, "rank" lets each
+            perturb along its own (m-sharpness); decisions, PSF and skips are the same on all ranks in either case.
 
     Groups may set `rho` (changeable while training) and `perturb=False` (left out of the perturbation and its norm).
     Each optimizer works on its own copy of the parts.
@@ -96,11 +100,13 @@ class SharpnessAware(Engine):
         between: Between | None = None,
         max_grad_norm: float | None = None,
         guard: bool = True,
+        sync: Literal["global", "rank"] = "global",
     ) -> None:
         for one in base if isinstance(base, list | tuple) else [base]:
             if isinstance(one, SharpnessAware):
                 raise ValueError(f"base must be an ordinary optimizer, got {type(one).__name__}: methods do not nest.")
         self.base, self.model = check_base(base), model
+        shards.reshard(shards.units(model))
         check_model(model, self.base)
         for slot, part in (("when", when), ("where", where), ("between", between)):
             check_part(slot, part)
@@ -109,6 +115,9 @@ class SharpnessAware(Engine):
         self.between = Plain() if between is None else copy.deepcopy(between)
         self.max_grad_norm = _limit("max_grad_norm", max_grad_norm)
         self.guard = bool(guard)
+        if sync not in ("global", "rank"):
+            raise ValueError(f"sync must be 'global' or 'rank', got {sync!r}.")
+        self.sync = sync
         self._note = ForwardNote()
         self._memory = None
         self._history = History()
@@ -193,6 +202,8 @@ class SharpnessAware(Engine):
         with step, step:
             step.guards.append(self._note.mark_stale)
             self._decide(step)
+            if self._ranks.groups:
+                self._check_first_pass(step)
             is_second = self._begin(step, self._note.rng) and step.was_sampled
             if is_second:
                 step.way_back.append(weakref.finalize(self, step.rollback).detach)
@@ -205,6 +216,21 @@ class SharpnessAware(Engine):
                     )
                 self._note.watch(self.model, partial(_abandon, weakref.ref(self), step), step.way_back)
         return step.was_sampled
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """With `sync="rank"` in a loop without a closure: the context of the first forward and backward pass.
+
+        Where the step may be sampled, DDP leaves the gradients on their rank; otherwise nothing changes.
+        """
+        self = itself(self)
+        self._rollback_outside_closures()
+        self._refresh()
+        if self._ranks.are_apart:
+            self._ranks.check(self)
+        self._was_apart = self._ranks.are_apart and self.will_sample is not False
+        with self._ranks.apart() if self._was_apart else nullcontext():
+            yield
 
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
         """Clip the gradient that the base optimizer gets in the step under way to a norm of at most `max_norm`.
@@ -278,17 +304,17 @@ class SharpnessAware(Engine):
 
     def __getstate__(self) -> dict[str, Any]:
         self._rollback_outside_closures()
-        names = ("base", "model", "when", "where", "between", "max_grad_norm", "guard", *self._settings)
+        names = ("base", "model", "when", "where", "between", "max_grad_norm", "guard", "sync", *self._settings)
         return {name: self.__dict__[name] for name in (*names, "_note", "_memory", "_history")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # What belongs to this object and this moment only is neither copied nor saved.
         self._log = StepLog()
-        self._pending = None
+        self._pending = self._was_apart = None
         self._said = set()
         super().__setstate__(state)  # gives torch's hooks, and no groups of our own
         self._hand_over = HandOver(bases_of(self.base))
-        self._parameters, self._buffers = Parameters(self.param_groups, self.model), Buffers(self.model)
+        self._look_at_model()
         mark_consumed(self.base)
 
     def _notice_others(self, model: nn.Module) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
+from vsam import shards
 from vsam.errors import check_not_negative
 from vsam.tensors import Layout, Places, Uniform
 
@@ -61,9 +62,18 @@ class Parameters:
         if any(isinstance(parameter, UninitializedParameter) for g in groups for parameter in g["params"]):
             raise ValueError("base has parameters of a lazy layer without a shape: run a batch first, then make both.")
         listed = [(parameter, i) for i, group in enumerate(groups) for parameter in group["params"]]
+        every = [parameter for parameter, _ in listed]
+        shards.refuse_fsdp1(every, model)
+        shards.notice(every)
         order = {parameter: i for i, parameter in enumerate(model.parameters())} if model is not None else {}
         ranks = [order.get(parameter, -1) for parameter, _ in listed] if order else list(range(len(listed)))
-        self.all = Members([parameter for parameter, _ in listed], [i for _, i in listed], ranks)
+        self.all = Members(every, [i for _, i in listed], ranks)
+        self.are_sharded = self.all.layout.shards is not None
+        if self.are_sharded and model is None:
+            raise ValueError(
+                "base has sharded parameters (DTensor), so model= is needed: copies that were gathered from the shards "
+                "are dropped when the shards move. Give the module to which you applied fully_shard."
+            )
         self.devices = {parameter.device for parameter in self.all.parameters}
         self._some: tuple[list[int], Members] = ([], Members([], [], []))
         own = set(self.all.parameters)
@@ -95,6 +105,8 @@ class Parameters:
         if dtypes != layout.dtypes and [*map(_DTYPE, members.parameters)] != layout.dtypes:
             self._look()  # some of the weights were cast
             return self.collect()
+        if self.are_sharded:
+            gradients = _placed(members.parameters, gradients)
         if self._has_complex or not _are_contiguous(gradients):
             self._refuse(members.parameters)
         elif layout.kind is not None and dtypes == layout.dtypes:  # torch does allow gradients of another type
@@ -137,6 +149,14 @@ def _are_contiguous(gradients: list[Tensor]) -> bool:
         return all(map(Tensor.is_contiguous, gradients))
     except RuntimeError:  # a sparse one cannot say
         return False
+
+
+def _placed(parameters: list[Any], gradients: list[Any]) -> list[Tensor]:
+    """The gradients, each sharded as its parameter is: tensor parallelism may leave a sum of theirs open."""
+    for i, (parameter, gradient) in enumerate(zip(parameters, gradients, strict=True)):
+        if type(gradient) in shards.CLASSES and gradient.placements != parameter.placements:
+            gradients[i] = parameter.grad = gradient.redistribute(placements=parameter.placements)
+    return gradients
 
 
 def complete_radii(groups: list[dict[str, Any]], rho: float) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from vsam import tensors
 from vsam.parameters import Members
 from vsam.parts import Between, Where
+from vsam.ranks import Ranks
 from vsam.records import Sample
 from vsam.second_pass import LastWrite
 from vsam.transaction import Transaction
@@ -57,7 +58,7 @@ class Step(Transaction):
         self.scaler, self.max_grad_norm = scaler, max_grad_norm
         self._is_checked = guard or scaler is not None
         self.wants_sample: bool | None = None
-        self.was_sampled = self.is_in_closure = False
+        self.was_sampled = self.is_in_closure = self.is_apart = False
         self.last_write: LastWrite | None = None
         self.members = _NOBODY
         self.late: list[Tensor] = []
@@ -65,6 +66,8 @@ class Step(Transaction):
         self._flag: Tensor | None = None
         self._found_inf: Tensor | None = None
         self.grad_norm: Tensor | None = None
+        self._own_norm: Tensor | None = None
+        self._ranks: Ranks | None = None
         self.sharp_norm: Tensor | None = None
         self._first: tensors.Pack | None = None
         self._plain: tensors.Pack | None = None
@@ -97,6 +100,30 @@ class Step(Transaction):
             self._first = tensors.Pack(gradients, members.layout)
             self.grad_norm = self._first.norm()
 
+    def take_norms(self, ranks: Ranks, norms: list[float]) -> None:
+        """Take in the norms of all ranks' first gradients: their root mean square counts, the own one is for w + e."""
+        assert self.grad_norm is not None
+        self._ranks, self._own_norm = ranks, self.grad_norm
+        self.grad_norm = self.grad_norm.new_tensor(math.sqrt(sum(norm * norm for norm in norms) / len(norms)))
+
+    def average(self) -> None:
+        """Average the first gradients over the ranks, which have not been so far."""
+        assert self._ranks is not None
+        assert self._first is not None
+        self._ranks.average_(self._first.buffers)
+        tensors.copy_(self.first, self._first.views(self.first))
+        self.grad_norm = self._first.norm()
+
+    def _average_plain(self, plain: tensors.Pack) -> None:
+        """The same for what is kept of them; those along which this rank moves stay its own."""
+        assert self._ranks is not None
+        self._ranks.average_(plain.buffers)
+        is_whole = plain.layout is self.members.layout
+        if self._watched:
+            self._watched_norm = plain.norm_of(self._watched) if is_whole else plain.norm()
+        if is_whole:
+            self.grad_norm = plain.norm()
+
     def perturb(self, where: Where, radii: list[float | None], watched: list[int], keeps_all: bool) -> None:
         """Move the weights to w + e and clear the gradients.
 
@@ -107,14 +134,17 @@ class Step(Transaction):
             keeps_all: whether the PSF of all parameters is wanted; otherwise only that of the watched ones.
         """
         assert self._first is not None
-        members, gradients, norm = self.members, self.first, self.grad_norm
+        members, gradients = self.members, self.first
+        norm = self.grad_norm if self._own_norm is None else self._own_norm
         self._watched = watched
-        if watched:
+        if watched and self._ranks is None:
             self._watched_norm = self._first.norm_of(watched)
         if keeps_all or watched:
             # Copied: the second pass may write over the buffers of the first, as those of DDP's buckets.
             plain = self._first if keeps_all else tensors.Pack([gradients[i] for i in watched])
             self._plain = plain.detach_owned()
+            if self._ranks is not None:
+                self._average_plain(plain)
         self._first = None
         places = members.places
         rhos: list[Any] = [radii[i] for i in members.groups]

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vsam import shards
+
 __all__ = [
     "Layout",
     "Pack",
@@ -66,21 +68,27 @@ class Layout:
 
     def __init__(self, like: Sequence[Tensor]) -> None:
         groups: dict[Any, list[int]] = {}
+        self.shards = shards.groups_of(like) if shards.CLASSES else None
+        if self.shards is not None:
+            like = shards.local(list(like))
         self._sizes = [tensor.numel() for tensor in like]
         for i, (tensor, size) in enumerate(zip(like, self._sizes, strict=True)):
-            key = (tensor.device, tensor.dtype) if size < _SMALL else i
-            groups.setdefault(key, []).append(i)
+            key: Any = (tensor.device, tensor.dtype) if size < _SMALL else i
+            groups.setdefault(key if self.shards is None else (key, self.shards[i]), []).append(i)
         self.joined = [indices for indices in groups.values() if len(indices) > 1]
         self.single = [indices[0] for indices in groups.values() if len(indices) == 1]
         self.num_tensors = len(like)
         self.dtypes = [tensor.dtype for tensor in like]
         kinds = {(tensor.dtype, tensor.device) for tensor in like}
-        self.kind = kinds.pop() if len(kinds) == 1 else None
-        self.is_one_buffer = len(self.joined) == 1 and not self.single
+        self.kind = kinds.pop() if len(kinds) == 1 and self.shards is None else None
+        self.is_one_buffer = len(self.joined) == 1 and not self.single and self.shards is None
         self.dtype = torch.float64 if torch.float64 in self.dtypes else torch.float32
         # Naming a type costs more than the norm of a small buffer, so it is left out where it changes nothing.
         self.norm_dtype = self.dtype if {*self.dtypes} - {self.dtype} else None
         self.may_overflow = torch.float16 in self.dtypes
+
+        buffers = [*(indices[0] for indices in self.joined), *self.single]
+        self.buffer_shards = None if self.shards is None else [self.shards[i] for i in buffers]
 
     @cached_property
     def one(self) -> Tensor:
@@ -112,19 +120,22 @@ class Pack:
         if self.layout.is_one_buffer:
             self.buffers = [_flatten(tensors)]
         else:
+            tensors = tensors if self.layout.shards is None else shards.local(tensors)
             self.buffers = [_flatten([tensors[i] for i in group]) for group in self.layout.joined]
             self.buffers += [tensors[i] for i in self.layout.single]
 
     def norm(self) -> Tensor:
         """The L2 norm of all values, in at least single precision, on the first buffer's device."""
-        return _joint_norm(self.buffers, self.layout.norm_dtype)
+        return _joint_norm(self.buffers, self.layout.norm_dtype, self.layout.buffer_shards)
 
     def norm_of(self, positions: list[int]) -> Tensor:
         """The L2 norm of some of the tensors."""
         spans = [self.layout.spans[i] for i in positions]
         if self.layout.is_one_buffer and positions == [*range(positions[0], positions[0] + len(positions))]:
             spans = [(0, spans[0][1], spans[-1][2])]
-        return _joint_norm([self.buffers[i].reshape(-1)[start:end] for i, start, end in spans], self.layout.norm_dtype)
+        parts = [self.buffers[i].reshape(-1)[start:end] for i, start, end in spans]
+        owners = None if self.layout.shards is None else [self.layout.shards[i] for i in positions]
+        return _joint_norm(parts, self.layout.norm_dtype, owners)
 
     def detach_owned(self) -> "Pack":
         """Copy the large tensors too, so that nobody else can write to any buffer."""
@@ -138,14 +149,14 @@ class Pack:
         if self.layout.is_one_buffer:
             assert self.layout.kind is not None
             return Uniform(_unflatten(self.buffers[0], like), self.layout.kind)
-        views = list(like)
+        views = list(like) if self.layout.shards is None else shards.local(like)
         for indices, buffer in zip(self.layout.joined, self.buffers, strict=False):
-            parts = _unflatten(buffer, [like[i] for i in indices])
+            parts = _unflatten(buffer, [views[i] for i in indices])
             for i, part in zip(indices, parts, strict=True):
                 views[i] = part
         for i, buffer in zip(self.layout.single, self.buffers[len(self.layout.joined) :], strict=True):
             views[i] = buffer
-        return views
+        return views if self.layout.shards is None else shards.wrapped(views, like)
 
 
 class Places:
@@ -163,22 +174,23 @@ class Places:
 
     def keep(self) -> Callable[[], None]:
         """Copy the tensors; returns what sets them back, bit for bit, without moving storage."""
-        pointers = [*map(Tensor.data_ptr, self.tensors)]
+        values = self.tensors if self._layout.shards is None else shards.local(self.tensors)
+        pointers = [*map(Tensor.data_ptr, values)]
         if pointers != self._pointers:
-            self._look()
+            self._look(values)
             self._pointers = pointers
         for group in self._small:
             group.keep()
         return partial(self._set_back, copies(self._others))
 
-    def _look(self) -> None:
-        groups = [[self.tensors[i] for i in group] for group in self._layout.joined]
+    def _look(self, values: list[Tensor]) -> None:
+        groups = [[values[i] for i in group] for group in self._layout.joined]
         are_flat = [all(map(Tensor.is_contiguous, group)) for group in groups]
         self._small = [_SideBySide(group) for group, is_flat in zip(groups, are_flat, strict=True) if is_flat]
         self._others = [tensor for group, flat in zip(groups, are_flat, strict=True) if not flat for tensor in group]
-        self._others += [self.tensors[i] for i in self._layout.single]
+        self._others += [values[i] for i in self._layout.single]
         kind = self._layout.kind
-        if kind is not None and all(are_flat) and all(self.tensors[i].is_contiguous() for i in self._layout.single):
+        if kind is not None and all(are_flat) and all(values[i].is_contiguous() for i in self._layout.single):
             self.tensors = Uniform(self.tensors, kind)
         else:
             self.tensors = list(self.tensors)
@@ -209,19 +221,29 @@ def norm(tensors: list[Tensor], layout: Layout | None = None) -> Tensor:
     return Pack(tensors, layout).norm()
 
 
-def _joint_norm(tensors: list[Tensor], dtype: torch.dtype | None) -> Tensor:
+def _joint_norm(tensors: list[Tensor], dtype: torch.dtype | None, owners: list[shards.Groups] | None = None) -> Tensor:
     if not tensors:
         return torch.zeros(())
+    if owners is not None:
+        return _norm_over_shards(tensors, dtype, owners)
     if len(tensors) == 1:
         return _vector_norm(tensors[0], dtype=dtype)
     norms, device = torch._foreach_norm(tensors, 2, dtype), tensors[0].device
     return _vector_norm(torch.stack([norm.to(device) for norm in norms] if device.type != "cpu" else norms))
 
 
+def _norm_over_shards(tensors: list[Tensor], dtype: torch.dtype | None, owners: list[shards.Groups]) -> Tensor:
+    norms = [_vector_norm(tensor, dtype=dtype) for tensor in tensors]
+    squares = [norm.to(norms[0].device, torch.float64).square() for norm in norms]
+    return shards.over_all(squares, owners).sqrt().to(norms[0].dtype)
+
+
 def copies(tensors: list[Tensor]) -> list[Tensor]:
     """New tensors with the same values and layout."""
     if not tensors:
         return []
+    if shards.CLASSES and (own := shards.local(tensors)) is not tensors:
+        return shards.wrapped(copies(own), tensors)
     if _clone is not None:
         return list(_clone(tensors))
     fresh = [torch.empty_like(tensor) for tensor in tensors]
@@ -231,12 +253,16 @@ def copies(tensors: list[Tensor]) -> list[Tensor]:
 
 def copy_(targets: list[Tensor], sources: list[Tensor]) -> None:
     """`target ← source`, bit for bit, without moving storage."""
+    if shards.CLASSES:
+        targets, sources = shards.local(targets), shards.local(sources)
     if targets:
         torch._foreach_copy_(targets, sources)
 
 
 def add_(targets: list[Tensor], others: list[Tensor], weight: float = 1.0) -> None:
     """`target ← target + weight · other`."""
+    if shards.CLASSES:
+        targets, others = shards.local(targets), shards.local(others)
     if isinstance(targets, Uniform) and _can_fuse(targets, others):
         _fused_add_(targets, others, weight)
     elif targets:
@@ -247,6 +273,8 @@ def add_scaled_(targets: list[Tensor], others: list[Tensor], weight: float | Ten
     """`target ← target + weight · other`, nothing where `unless` is 1; what is a tensor stays on the device."""
     if not targets:
         return
+    if shards.CLASSES:
+        targets, others = shards.local(targets), shards.local(others)
     if _can_fuse(targets, others):
         _fused_add_(targets, others, weight, unless)
     else:
@@ -332,6 +360,9 @@ def multiply_(targets: list[Tensor], factors: list[Tensor] | Tensor) -> None:
     """`target ← target · factor`, with one factor (a tensor of no dimensions) or one per tensor."""
     if not targets:
         return
+    if shards.CLASSES:
+        targets = shards.local(targets)
+        factors = factors if isinstance(factors, Tensor) else shards.local(factors)
     if isinstance(factors, Tensor):
         by_device: dict[torch.device, list[Tensor]] = {}
         for target in targets:
@@ -344,6 +375,8 @@ def multiply_(targets: list[Tensor], factors: list[Tensor] | Tensor) -> None:
 
 def multiplied(left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
     """`left · right`, as new tensors."""
+    if shards.CLASSES and (own := shards.local(left)) is not left:
+        return shards.wrapped(multiplied(own, shards.local(right)), left)
     return list(torch._foreach_mul(left, right)) if left else []
 
 
@@ -351,6 +384,8 @@ def absolute(tensors: list[Tensor], offset: float) -> list[Tensor]:
     """`|tensor| + offset`, as new tensors."""
     if not tensors:
         return []
+    if shards.CLASSES and (own := shards.local(tensors)) is not tensors:
+        return shards.wrapped(absolute(own, offset), tensors)
     results = list(torch._foreach_abs(tensors))
     torch._foreach_add_(results, offset)
     return results
@@ -358,6 +393,8 @@ def absolute(tensors: list[Tensor], offset: float) -> list[Tensor]:
 
 def lerp_(targets: list[Tensor], ends: list[Tensor], weight: Tensor) -> None:
     """`target ← target + weight · (end − target)`, with a weight that stays on the device."""
+    if shards.CLASSES:
+        targets, ends = shards.local(targets), shards.local(ends)
     if targets:
         torch._foreach_lerp_(targets, ends, [weight.to(target) for target in targets])
 
@@ -368,19 +405,23 @@ def dot(left: list[Tensor], right: list[Tensor]) -> Tensor:
         return torch.zeros(())
     first = Pack(left)
     second = Pack(right, first.layout)
-    dtype, device = first.layout.dtype, left[0].device
+    dtype, device = first.layout.dtype, first.buffers[0].device
     products = zip(first.buffers, second.buffers, strict=True)
-    return torch.stack([(a.to(dtype) * b).sum().to(device) for a, b in products]).sum()
+    sums = [(a.to(dtype) * b).sum().to(device) for a, b in products]
+    owners = first.layout.buffer_shards
+    return torch.stack(sums).sum() if owners is None else shards.over_all(sums, owners)
 
 
 def zero_unless_(condition: Tensor, targets: list[Tensor]) -> None:
     """`target ← target if condition else 0`, decided on the device; also where the target is not finite."""
-    for target in targets:
+    for target in shards.local(targets) if shards.CLASSES else targets:
         target.masked_fill_(~condition.to(target.device), 0)
 
 
 def select_(condition: Tensor, targets: list[Tensor], others: list[Tensor | None]) -> None:
     """`target ← target if condition else other`, decided on the device; None stands for zero."""
+    if shards.CLASSES:
+        targets, others = shards.local(targets), shards.local(others)
     zero_unless_(condition, targets)
     for target, other in zip(targets, others, strict=True):
         if other is not None:

@@ -1,5 +1,6 @@
 """An optimizer around another one, whose groups and state it shares."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import wraps
@@ -69,6 +70,7 @@ class Wrapper(Optimizer, ABC):
     @property
     def state(self) -> Any:  # type: ignore[override]
         """The base optimizer's own state."""
+        _refuse_incomplete_checkpoint(self.entry, depth=1)  # torch's functions look here first, before any change
         return self.base.state
 
     @property
@@ -86,6 +88,7 @@ class Wrapper(Optimizer, ABC):
     def state_dict(self) -> dict[str, Any]:
         """The base optimizer's state and the entry; loads with `weights_only=True`."""
         self = itself(self)
+        _refuse_incomplete_checkpoint(self.entry, depth=4)  # there may be another wrapper in between
         for prepare in self._optimizer_state_dict_pre_hooks.values():
             prepare(self)
         state_dict = {**self.base.state_dict(), self.entry: self._save()}
@@ -121,3 +124,18 @@ class Wrapper(Optimizer, ABC):
     @abstractmethod
     def _check(self, state_dict: dict[str, Any]) -> Callable[[], None]:
         """Refuse a state that does not fit, without changing anything; returns what loads it."""
+
+
+def _refuse_incomplete_checkpoint(entry: str, depth: int) -> None:
+    """Refuse torch's functions that save the state and the groups of an optimizer and drop what else it has."""
+    frame = sys._getframe(2)
+    for _ in range(depth):
+        if frame.f_globals.get("__name__") == "torch.distributed.checkpoint.state_dict":
+            raise RuntimeError(
+                f"get_optimizer_state_dict and set_optimizer_state_dict drop the optimizer's {entry!r} entry: PSF, "
+                "counters and generators. Save and load with torch.distributed.checkpoint like this: "
+                "dcp.save({'optimizer': vsam.distributed.StatefulOptimizer(model, optimizer)}, checkpoint_id=…)."
+            )
+        if frame.f_back is None:
+            return
+        frame = frame.f_back

@@ -1,0 +1,116 @@
+"""Training on several processes: what `torch.distributed.checkpoint` saves and loads of an optimizer."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from vsam.bases import bases_of, keep_bases
+from vsam.optimizer import SharpnessAware
+
+__all__ = ["StatefulOptimizer"]
+
+
+class StatefulOptimizer:
+    """An optimizer as `torch.distributed.checkpoint` saves and loads it, also onto another number of processes.
+
+    Torch's own functions save what the base optimizer knows; this adds counters, generators and the PSF, sharded like
+    the parameters. Where the layout is the same, training continues bit for bit.
+
+    Args:
+        model: the module that is trained: plain, in `DistributedDataParallel`, or sharded by `fully_shard`.
+        optimizer: the optimizer of its parameters.
+
+    Cost: while saving or loading, one more sharded copy of the PSF.
+
+    Example:
+        >>> import torch.distributed.checkpoint as dcp
+        >>> state = {"model": get_model_state_dict(model), "optimizer": StatefulOptimizer(model, optimizer)}
+        >>> dcp.save(state, checkpoint_id="checkpoint")
+        >>> dcp.load(state, checkpoint_id="checkpoint")
+        >>> set_model_state_dict(model, state["model"])
+    """
+
+    def __init__(self, model: nn.Module, optimizer: SharpnessAware) -> None:
+        if not isinstance(optimizer, SharpnessAware):
+            raise ValueError(
+                f"optimizer must be one of vsam's, got {type(optimizer).__name__}: for others, "
+                "torch.distributed.checkpoint.state_dict.get_optimizer_state_dict is enough."
+            )
+        if not isinstance(model, nn.Module):
+            raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
+        self.model, self.optimizer = model, optimizer
+
+    @torch.no_grad()
+    def state_dict(self) -> dict[str, Any]:
+        """The base's state, the memory by the parameters' names, and the rest as bytes for `weights_only=True`."""
+        entry, bases = self.optimizer._save(), bases_of(self.optimizer.base)
+        memory, are_fresh = entry.pop("memory"), [not base.state for base in bases]
+        base, names = self._of_bases()
+        rest = io.BytesIO()
+        torch.save({**entry, "remembered": [names[i] for i in memory], "are_fresh": are_fresh}, rest)
+        return {"base": base, "memory": self._complete(memory, names), "rest": rest.getvalue()}
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from what `state_dict` returned; a state that does not fit changes nothing."""
+        from torch.distributed.checkpoint.state_dict import set_optimizer_state_dict
+
+        optimizer, bases = self.optimizer, bases_of(self.optimizer.base)
+        restore = keep_bases(optimizer.base)
+        try:
+            rest = torch.load(io.BytesIO(state_dict["rest"]), weights_only=True)
+            remembered, are_fresh = set(rest.pop("remembered")), rest.pop("are_fresh")
+            set_optimizer_state_dict(self.model, bases, optim_state_dict=state_dict["base"])
+            for base, is_fresh in zip(bases, are_fresh, strict=True):
+                if is_fresh:
+                    base.state.clear()
+            _, names = self._of_bases()
+            memory = {i: state_dict["memory"][name] for i, name in enumerate(names) if name in remembered}
+            optimizer.load_state_dict({**optimizer.base.state_dict(), optimizer.entry: {**rest, "memory": memory}})
+        except BaseException:
+            restore()
+            raise
+
+    def _of_bases(self) -> tuple[Any, list[str]]:
+        """What torch saves of the base optimizers, and the names of their parameters in order."""
+        from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+        bases = bases_of(self.optimizer.base)
+        with _without_trace(bases):
+            base: Any = get_optimizer_state_dict(self.model, bases)
+        return base, [name for group in base["param_groups"] for name in group["params"]]
+
+    def _complete(self, memory: dict[int, Tensor], names: list[str]) -> dict[str, Tensor]:
+        """A tensor for each parameter: who loads must show what it expects before it knows what was saved."""
+        if not self.optimizer.between.keeps_memory:
+            return {}
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        return {
+            name: memory[i] if i in memory else torch.zeros_like(parameter)
+            for i, (name, parameter) in enumerate(zip(names, parameters, strict=True))
+        }
+
+
+@contextmanager
+def _without_trace(bases: list[Optimizer]) -> Iterator[None]:
+    """Torch makes the state of a fresh optimizer by a step without gradients; afterwards all is as before."""
+    groups = [group for base in bases for group in base.param_groups]
+    gradients = [(parameter, parameter.grad) for group in groups for parameter in group["params"]]
+    before, fresh = [dict(group) for group in groups], [base for base in bases if not base.state]
+    for parameter, _ in gradients:
+        parameter.grad = None
+    try:
+        yield
+    finally:
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
+        for group, settings in zip(groups, before, strict=True):
+            group.clear()
+            group.update(settings)
+        for base in fresh:
+            base.state.clear()

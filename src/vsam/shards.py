@@ -1,0 +1,127 @@
+"""Tensors of which this process holds a shard (DTensor): the shards themselves, and sums over all processes.
+
+Elementwise arithmetic works on the shards where they are. A norm or a product also needs the other processes' part,
+which is one number per mesh dimension over which something is sharded.
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = [
+    "CLASSES",
+    "Groups",
+    "groups_of",
+    "local",
+    "notice",
+    "over_all",
+    "refuse_fsdp1",
+    "reshard",
+    "units",
+    "wrapped",
+]
+
+CLASSES: set[type] = set()
+"""The types of sharded tensors met so far. Empty in most programs, so that asking costs nothing there."""
+
+Groups = tuple[tuple[Any, str], ...]
+"""The process groups over which a tensor is sharded, each with its device type; none if this process has all of it."""
+
+
+def notice(tensors: Iterable[Tensor]) -> None:
+    """Learn the types of sharded tensors that are in use."""
+    module = sys.modules.get("torch.distributed.tensor")  # it takes a second to import, and others do if they need it
+    if module is not None:
+        CLASSES.update({type(tensor) for tensor in tensors if isinstance(tensor, module.DTensor)})
+
+
+def local(tensors: list[Any]) -> list[Any]:
+    """The shards of the sharded ones, and the others as they are; the list itself if none is sharded."""
+    if CLASSES.isdisjoint(map(type, tensors)):
+        return tensors
+    # Not to_local(), which returns another object where gradients are enabled.
+    return [tensor._local_tensor if type(tensor) in CLASSES else tensor for tensor in tensors]
+
+
+def wrapped(shards: list[Tensor], like: Sequence[Tensor]) -> list[Tensor]:
+    """Sharded tensors of these shards, each placed as its counterpart is."""
+    return [
+        type(other).from_local(  # type: ignore[attr-defined]
+            shard,
+            other.device_mesh,  # type: ignore[attr-defined]
+            other.placements,  # type: ignore[attr-defined]
+            run_check=False,
+            shape=other.shape,
+            stride=other.stride(),
+        )
+        if type(other) in CLASSES
+        else shard
+        for shard, other in zip(shards, like, strict=True)
+    ]
+
+
+def groups_of(tensors: Sequence[Any]) -> list[Groups] | None:
+    """For each tensor the groups over which it is sharded; None if no tensor is a sharded one."""
+    if CLASSES.isdisjoint(map(type, tensors)):
+        return None
+    return [_groups(tensor) if type(tensor) in CLASSES else () for tensor in tensors]
+
+
+def _groups(tensor: Any) -> Groups:
+    mesh = tensor.device_mesh
+    if any(placement.is_partial() for placement in tensor.placements):
+        raise ValueError(
+            f"A parameter of shape {tuple(tensor.shape)} is placed as {tensor.placements}, and the perturbation needs "
+            "its values: redistribute it to Replicate() or Shard(dim)."
+        )
+    sharded = [i for i, placement in enumerate(tensor.placements) if not placement.is_replicate() and mesh.size(i) > 1]
+    return tuple((mesh.get_group(i), mesh.device_type) for i in sharded)
+
+
+def over_all(numbers: list[Tensor], groups: Sequence[Groups]) -> Tensor:
+    """The sum of numbers over all processes, given for each of them the groups over which its tensors are sharded.
+
+    One communication per group; nearly always there is one.
+    """
+    by_groups: dict[Groups, Tensor] = {}
+    for number, own in zip(numbers, groups, strict=True):
+        by_groups[own] = by_groups[own] + number if own in by_groups else number
+    sums = torch.stack(list(by_groups.values()))
+    for group, device in dict.fromkeys(pair for own in by_groups for pair in own):
+        chosen = [i for i, own in enumerate(by_groups) if (group, device) in own]
+        part = sums[chosen].to(device)  # that of the mesh, also where the shards are kept on the CPU
+        torch.distributed.all_reduce(part, group=group)
+        sums[chosen] = part.to(sums.device)
+    return sums.sum()
+
+
+def units(model: nn.Module | None) -> list[Any]:
+    """The modules of a model to which `fully_shard` was applied."""
+    module = sys.modules.get("torch.distributed.fsdp")
+    kind = getattr(module, "FSDPModule", None)
+    return [] if model is None or kind is None else [part for part in model.modules() if isinstance(part, kind)]
+
+
+def reshard(modules: list[Any]) -> None:
+    """Let go of gathered weights, which do not follow when their shards move.
+
+    A backward pass does so by itself; a forward pass without one does not.
+    """
+    for module in modules:
+        module.reshard()
+
+
+def refuse_fsdp1(parameters: Iterable[Tensor], model: nn.Module | None) -> None:
+    """Refuse FSDP1, whose shards are plain tensors: each process would take the norm of its own."""
+    modules = model.modules() if model is not None else ()
+    if any(type(module).__name__ == "FullyShardedDataParallel" for module in modules) or any(
+        getattr(parameter, "_fsdp_flattened", False) for parameter in parameters
+    ):
+        raise ValueError(
+            "FullyShardedDataParallel (FSDP1) is not supported: each process would perturb along the gradient of its "
+            "own shard, to a distance that grows with their number. Use FSDP2: "
+            "torch.distributed.fsdp.fully_shard(model)."
+        )
