@@ -16,7 +16,7 @@ from vsam.quantize import QuantLinear
 rank, folder = int(sys.argv[1]), sys.argv[2]
 torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
 layer = QuantLinear(4, 2)
-layer(torch.full((3, 4), float(1 + 2 * rank)))
+layer(torch.full((1 + 2 * rank, 4), float(1 + 2 * rank)))
 torch.save(layer.activation_step.detach(), f"{folder}/{rank}.pt")
 torch.distributed.destroy_process_group()
 """
@@ -29,5 +29,5 @@ def test_all_processes_start_from_the_same_step(tmp_path):
     assert [process.wait(timeout=120) for process in processes] == [0, 0]
     steps = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
     alone = QuantLinear(4, 2)
-    alone(torch.full((3, 4), 2.0))
+    alone(torch.full((3, 4), 2.5))  # one sample of 1 and three of 3
     assert steps == [alone.activation_step, alone.activation_step]

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["DamagedError", "DataError", "InUseError", "RunError", "UserError", "nearest"]
+__all__ = ["DamagedError", "DataError", "InUseError", "LostRankError", "RunError", "UserError", "nearest"]
 
 
 class UserError(ValueError):
@@ -24,6 +24,10 @@ class RunError(RuntimeError):
 
 class DamagedError(RunError):
     """The files of a run are damaged, or another run's: it must be trained again; other runs are not concerned."""
+
+
+class LostRankError(RunError):
+    """Another process of the same run has ended, or does not answer."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -21,7 +21,7 @@ class QuantizedLayer(nn.Module):
 
     Weights are signed, −2^(b−1) … 2^(b−1)−1; inputs unsigned, 0 … 2^b−1, as they are behind a ReLU, or
     signed. A step size starts at `2 · mean|v| / √Qp`: the weights' at once, the input's on the first batch
-    in training mode (averaged over the processes of a distributed run), once: the buffer `initialised` is
+    in training mode (that of all processes of a distributed run), once: the buffer `initialised` is
     saved with the rest. An evaluation before that is an error. The gradient of a step is scaled by
     `1/√(numel · Qp)`, for inputs with the numel of one sample.
 
@@ -111,8 +111,10 @@ class QuantizedLayer(nn.Module):
             )
         size = _mean_size(inputs)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            torch.distributed.all_reduce(size)
-            size /= torch.distributed.get_world_size()
+            count = inputs.numel()  # of a process without a sample: none, and no mean
+            total = torch.stack([size * count if count else torch.zeros_like(size), torch.full_like(size, count)])
+            torch.distributed.all_reduce(total)
+            size = total[0] / total[1]
         if not bool(size.isfinite()):
             return False
         share = 0.0 if self.signed_input else float((inputs < 0).float().mean())

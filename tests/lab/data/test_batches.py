@@ -141,3 +141,14 @@ def test_augmentation_without_shuffling_keeps_the_order(dataset):
     (batch,) = batches.epoch(0)
     assert batch.indices.tolist() == list(range(60))
     assert not torch.equal(batch.images, normalise(dataset.train_images, dataset.mean, dataset.std))
+
+
+def test_several_processes_get_parts_of_the_same_batches(dataset):
+    whole = list(Batches.train(dataset, batch_size=16, seed=3).epoch(1))
+    parts = [list(Batches.train(dataset, batch_size=16, seed=3, rank=rank, size=3).epoch(1)) for rank in range(3)]
+    for batch, *own in zip(whole, *parts, strict=True):
+        assert torch.equal(torch.cat([part.images for part in own]), batch.images)
+        for part in own:
+            assert torch.equal(part.labels, batch.labels)
+            assert torch.equal(part.indices, batch.indices)
+            assert len(part.images) in (len(batch.labels) // 3, len(batch.labels) // 3 + 1)

@@ -16,9 +16,10 @@ def main() -> None:
     try:
         from vsam.lab.cli.app import app
         from vsam.lab.cli.study import fill_ray
-        from vsam.lab.errors import DataError, RunError, UserError
+        from vsam.lab.errors import DataError, LostRankError, RunError, UserError
         from vsam.lab.interrupt import treat_sigterm_like_ctrl_c
         from vsam.lab.text import for_terminal
+        from vsam.lab.torchrun import is_quiet
     except ModuleNotFoundError as error:
         print(f"The command needs {error.name}, which comes with: pip install 'vsam[lab]'", file=sys.stderr)
         sys.exit(1)
@@ -31,12 +32,10 @@ def main() -> None:
     treat_sigterm_like_ctrl_c()
     try:
         app(fill_ray(sys.argv[1:]))
-    except (UserError, DataError) as error:
-        print(for_terminal(f"Error: {error}").plain, file=sys.stderr)
-        sys.exit(2)
-    except RunError as error:
-        print(for_terminal(f"Error: {error}").plain, file=sys.stderr)
-        sys.exit(1)
+    except (UserError, DataError, RunError) as error:
+        if isinstance(error, LostRankError) or not is_quiet():
+            print(for_terminal(f"Error: {error}").plain, file=sys.stderr, flush=True)
+        sys.exit(1 if isinstance(error, RunError) else 2)
 
 
 class _ToStandardError(logging.Handler):

@@ -14,6 +14,7 @@ from vsam.lab.cli.report import report
 from vsam.lab.cli.study import study
 from vsam.lab.cli.train import train
 from vsam.lab.cli.tune import tune
+from vsam.lab.torchrun import check_command
 from vsam.version import __version__
 
 __all__ = ["app"]
@@ -29,11 +30,13 @@ app = typer.Typer(
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
 ) -> None:
     if version:
         typer.echo(f"vsam {__version__}")
         raise typer.Exit
+    check_command(context.invoked_subcommand)
 
 
 def _interruptible(command: Callable[..., None]) -> Callable[..., None]:

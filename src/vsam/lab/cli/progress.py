@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column
 from rich.text import Text
 
+from vsam.lab.comparison.progress import NullProgress
 from vsam.lab.comparison.progress import Progress as Shown
 
 __all__ = ["Bars", "Lines", "make_bars", "make_progress", "make_status"]
@@ -21,8 +22,11 @@ _SECONDS_BETWEEN_LINES = 5.0  # so that what is done at once says nothing
 
 
 @contextmanager
-def make_progress() -> Iterator[Shown]:
-    """Bars if a person is watching, else lines."""
+def make_progress(*, is_shown: bool = True) -> Iterator[Shown]:
+    """Bars if a person is watching, else lines; nothing where another process shows the same."""
+    if not is_shown:
+        yield NullProgress()
+        return
     if not sys.stderr.isatty():
         yield Lines()
         return

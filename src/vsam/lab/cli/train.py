@@ -9,6 +9,8 @@ from vsam.lab.cli.options import Changes, DataDir, Device, Out, RecipeName, Tens
 from vsam.lab.cli.progress import make_progress
 
 if TYPE_CHECKING:
+    from vsam.lab.comparison.progress import Progress
+    from vsam.lab.runs.tensorboard import Observe
     from vsam.lab.runs.train import Run
 
 __all__ = ["train"]
@@ -28,33 +30,41 @@ def train(
 
     Rerun the same command to resume a killed run; a finished one is left as it is.
     """
+    from vsam.lab.ranks.join import choose_rank_device, join
     from vsam.lab.recipes.load import load_recipe
-    from vsam.lab.runs.environment import choose_device
     from vsam.lab.runs.folder import run_path
     from vsam.lab.runs.tensorboard import observer
     from vsam.lab.runs.train import Run, load_data
 
     settings = load_recipe(recipe, tiny=tiny, changes=changes or ())
-    chosen = choose_device(device)
+    chosen = choose_rank_device(device)
     observe = observer(tensorboard)
     path = folder(out) or run_path(Path("runs"), settings)
-    with resumable(), make_progress() as progress:
-        run = Run(settings, path, load_data(settings, data_dir, chosen), chosen)
-        try:
-            if run.is_finished:
-                typer.echo(f"{path} is finished: {_result(run)}")
-                return
-            if run.step:
-                typer.echo(f"Going on at step {run.step} of {run.total_steps}.", err=True)
-            method, seed = settings.method, settings.seed
-            progress.begin([(method, seed, run.step, run.total_steps)])
-            run.listeners = (lambda metrics: progress.epoch(method, seed, metrics),)
-            observe(run)
-            while run.step < run.total_steps:
-                run.train_epoch(lambda step: progress.advance(method, seed, step))
-        finally:
-            run.close()
-    typer.echo(f"{path}: {_result(run)}")
+    with resumable():
+        dataset = load_data(settings, data_dir, chosen)
+        with join(chosen) as ranks, make_progress(is_shown=ranks.is_first) as progress:
+            run = Run(settings, path, dataset, chosen, ranks=ranks)
+            try:
+                said = f"{path} is finished: {_result(run)}" if run.is_finished else None
+                if said is None:
+                    _train(run, progress, observe)
+                    said = f"{path}: {_result(run)}"
+            finally:
+                run.close()
+    if ranks.is_first:
+        typer.echo(said)
+
+
+def _train(run: "Run", progress: "Progress", observe: "Observe") -> None:
+    if run.step and run.ranks.is_first:
+        typer.echo(f"Going on at step {run.step} of {run.total_steps}.", err=True)
+    method, seed = run.recipe.method, run.recipe.seed
+    progress.begin([(method, seed, run.step, run.total_steps)])
+    run.listeners = (lambda metrics: progress.epoch(method, seed, metrics),)
+    if run.ranks.is_first:
+        observe(run)
+    while run.step < run.total_steps:
+        run.train_epoch(lambda step: progress.advance(method, seed, step))
 
 
 def _result(run: "Run") -> str:
@@ -63,5 +73,6 @@ def _result(run: "Run") -> str:
     skips = f", {summary['skipped']:,} skipped as not finite" if summary["skipped"] else ""
     return (
         f"{summary['method']} reached {summary['accuracy']:.2f} % (best {summary['best']:.2f} %) with "
-        f"{summary['samples']:,} second gradients in {summary['steps']:,} steps{skips}, {summary['ais']:,.0f} images/s."
+        f"{summary['samples']:,} second gradients in {summary['steps']:,} steps{skips}, {summary['ais']:,.0f} images/s"
+        f"{f' on {ranks} processes' if (ranks := summary.get('ranks', 1)) > 1 else ''}."
     )

@@ -10,11 +10,14 @@ from vsam.lab.data.augment import Augment, normalise
 from vsam.lab.data.dataset import Dataset
 from vsam.lab.errors import DataError
 
-__all__ = ["Batch", "Batches"]
+__all__ = ["Batch", "Batches", "share"]
 
 
 class Batch(NamedTuple):
-    """Normalised images, their labels, and their indices in the data set (SAF's memory needs them)."""
+    """Normalised images, their labels, and their indices in the data set (SAF's memory needs them).
+
+    Of several processes, each has its own images, and the labels and indices of all.
+    """
 
     images: torch.Tensor
     labels: torch.Tensor
@@ -37,6 +40,7 @@ class Batches:
         augment: what is done to the images besides normalising, or `None`.
         seed: of order and augmentation.
         channels_last: hand out images in that memory format.
+        rank, size: of several processes, which one this is, and how many there are: it gets its part of each batch.
 
     Example:
         >>> from vsam.lab.data import Batches, load
@@ -60,6 +64,8 @@ class Batches:
         augment: Augment | None = None,
         seed: int = 0,
         channels_last: bool = False,
+        rank: int = 0,
+        size: int = 1,
     ) -> None:
         if batch_size < 1:
             raise DataError(f"batch_size must be at least 1, got {batch_size}.")
@@ -67,6 +73,7 @@ class Batches:
         self.mean, self.std = tuple(mean), tuple(std)
         self.batch_size, self.shuffle, self.augment = batch_size, shuffle, augment
         self.seed, self.channels_last = seed, channels_last
+        self.rank, self.size = rank, size
 
     @classmethod
     def train(
@@ -77,6 +84,8 @@ class Batches:
         seed: int = 0,
         augment: Augment | None = Augment(),  # noqa: B008 - frozen
         channels_last: bool = False,
+        rank: int = 0,
+        size: int = 1,
     ) -> Self:
         """Shuffled, augmented batches of the training split."""
         return cls(
@@ -89,10 +98,14 @@ class Batches:
             augment=augment,
             seed=seed,
             channels_last=channels_last,
+            rank=rank,
+            size=size,
         )
 
     @classmethod
-    def test(cls, dataset: Dataset, *, batch_size: int = 512, channels_last: bool = False) -> Self:
+    def test(
+        cls, dataset: Dataset, *, batch_size: int = 512, channels_last: bool = False, rank: int = 0, size: int = 1
+    ) -> Self:
         """Batches of the test split, in order and only normalised."""
         return cls(
             dataset.test_images,
@@ -101,6 +114,8 @@ class Batches:
             std=dataset.std,
             batch_size=batch_size,
             channels_last=channels_last,
+            rank=rank,
+            size=size,
         )
 
     def __len__(self) -> int:
@@ -131,14 +146,26 @@ class Batches:
         for first in range(start * self.batch_size, count, self.batch_size):
             stop = min(first + self.batch_size, count)
             indices = order[first:stop].to(device)
-            images = self.images.index_select(0, indices)
+            own = share(stop - first, self.rank, self.size)
+            images = self.images.index_select(0, indices[own])
             if self.augment and draws:
-                images = self.augment(images, draws.batch(first, stop, device), self.mean, self.std)
+                chosen = draws.batch(first + own.start, first + own.stop, device)
+                images = self.augment(images, chosen, self.mean, self.std)
             else:
                 images = normalise(images, self.mean, self.std)
             if self.channels_last:
                 images = images.contiguous(memory_format=torch.channels_last)
             yield Batch(images, self.labels.index_select(0, indices), indices)
+
+
+def share(count: int, rank: int, size: int) -> slice:
+    """The part of `count` things that a process gets, of `size` processes: their parts differ by one at most.
+
+    Example:
+        >>> [share(5, rank, 2) for rank in range(2)]
+        [slice(0, 2, None), slice(2, 5, None)]
+    """
+    return slice(count * rank // size, count * (rank + 1) // size)
 
 
 def _generator(seed: int, epoch: int) -> torch.Generator:

@@ -12,6 +12,7 @@ from vsam.lab.errors import UserError
 from vsam.lab.methods import objective
 from vsam.lab.methods.find import find_method
 from vsam.lab.methods.objective import Objective
+from vsam.lab.ranks import ALONE, Ranks
 from vsam.lab.recipes.recipe import Recipe
 
 __all__ = ["build_objective", "build_optimizer"]
@@ -38,10 +39,10 @@ def build_optimizer(model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
         raise UserError(f"{recipe.method}: {error}") from error
 
 
-def build_objective(model: nn.Module, recipe: Recipe, dataset: Dataset) -> Objective:
+def build_objective(model: nn.Module, recipe: Recipe, dataset: Dataset, ranks: Ranks = ALONE) -> Objective:
     """What a run of the recipe minimises."""
     try:
-        made: Objective = getattr(objective, find_method(recipe.method).objective)(recipe, model, dataset)
+        made: Objective = getattr(objective, find_method(recipe.method).objective)(recipe, model, dataset, ranks)
     except (ValueError, RuntimeError) as error:  # the latter from SAF, whose memory would not fit
         raise UserError(f"{recipe.method}: {error}") from error
     return made

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from vsam import MESALoss, SAFLoss
 from vsam.lab.data import Batch, Dataset
+from vsam.lab.ranks import ALONE, Ranks
 from vsam.lab.recipes.recipe import Recipe
 
 __all__ = ["MESA", "SAF", "Objective"]
@@ -19,9 +20,10 @@ class Objective:
         recipe: whose settings count.
         model: the network in training.
         dataset: what it is trained on.
+        ranks: the processes that compute it, all from the predictions on the whole batch.
     """
 
-    def __init__(self, recipe: Recipe, model: nn.Module, dataset: Dataset) -> None:
+    def __init__(self, recipe: Recipe, model: nn.Module, dataset: Dataset, ranks: Ranks = ALONE) -> None:
         # The recipe's ε leaves 1 − ε on the target, as in the authors' program; torch's leaves 1 − ε + ε/C.
         self._smoothing = min(1.0, recipe.label_smoothing * dataset.num_classes / max(1, dataset.num_classes - 1))
 
@@ -53,8 +55,8 @@ class Objective:
 class SAF(Objective):
     """`vsam.SAFLoss`, whose memory has a place for each training image."""
 
-    def __init__(self, recipe: Recipe, model: nn.Module, dataset: Dataset) -> None:
-        super().__init__(recipe, model, dataset)
+    def __init__(self, recipe: Recipe, model: nn.Module, dataset: Dataset, ranks: Ranks = ALONE) -> None:
+        super().__init__(recipe, model, dataset, ranks)
         count, classes = len(dataset.train_images), dataset.num_classes
         self._loss = SAFLoss(count, classes, label_smoothing=self._smoothing, **recipe.saf.model_dump())
         self._loss.to(dataset.train_images.device)
@@ -71,12 +73,16 @@ class SAF(Objective):
 class MESA(Objective):
     """`vsam.MESALoss`, which holds an average of the network's past weights."""
 
-    def __init__(self, recipe: Recipe, model: nn.Module, dataset: Dataset) -> None:
-        super().__init__(recipe, model, dataset)
+    def __init__(self, recipe: Recipe, model: nn.Module, dataset: Dataset, ranks: Ranks = ALONE) -> None:
+        super().__init__(recipe, model, dataset, ranks)
         self._loss = MESALoss(model, label_smoothing=self._smoothing, **recipe.mesa.model_dump())
+        self._count = 0
+        # Each process asks the average of the weights about its own images only.
+        self._loss.teacher.register_forward_hook(lambda _, inputs, output: ranks.gather(output, self._count))
 
     def __call__(self, logits: Tensor, batch: Batch, epoch: int) -> Tensor:
         """The mean loss of the batch."""
+        self._count = len(batch.labels)
         return self._loss(logits, batch.labels, batch.images, epoch)  # type: ignore[no-any-return]
 
     def after_step(self) -> None:

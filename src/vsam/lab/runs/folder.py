@@ -9,12 +9,13 @@ from filelock import FileLock, Timeout
 
 from vsam.lab.errors import DamagedError, InUseError, UserError
 from vsam.lab.files import make_folder, write_atomically
+from vsam.lab.ranks import Ranks
 from vsam.lab.recipes.recipe import Recipe, canonical_settings
 from vsam.lab.runs.finished import StoredRun, read_run, sealed
 from vsam.lab.runs.line_file import LineFile
 from vsam.lab.runs.lines import read_json_lines
 
-__all__ = ["RunFolder", "check_settings", "flat", "run_path"]
+__all__ = ["RunFolder", "check_settings", "flat", "open_folder", "run_path"]
 
 _LINE_FILES = ("metrics.jsonl", "steps.jsonl")
 _log = logging.getLogger(__name__)
@@ -137,6 +138,46 @@ class RunFolder:
         for name in ("config.toml", "metrics.jsonl", "steps.jsonl", "checkpoint.pt", "summary.json"):
             for path in self.path.glob(f".{name}.*"):
                 path.unlink(missing_ok=True)
+
+
+class FollowedFolder(RunFolder):
+    """A run's folder as the processes see it that do not write: it touches no file.
+
+    Args:
+        path: of the folder.
+        summary: that of a finished run, else None.
+    """
+
+    def __init__(self, path: Path, summary: dict[str, Any] | None) -> None:
+        self.path, self.summary, self.problems = path, summary, ()
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        """Note that the run is finished."""
+        self.summary = summary
+
+    def add_line(self, name: str, line: dict[str, Any]) -> None:
+        """Nothing."""
+
+    def flush(self) -> None:
+        """Nothing."""
+
+    def rewind(self, proofs: Mapping[str, Mapping[str, Any]] | None) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def open_folder(path: Path, recipe: Recipe, ranks: Ranks) -> RunFolder:
+    """The run's folder, which only the first of several processes locks and writes to."""
+    opened: list[RunFolder] = []
+
+    def open_and_tell() -> dict[str, Any] | None:
+        opened.append(RunFolder(path, recipe))
+        return opened[0].summary
+
+    summary = ranks.from_first(open_and_tell)
+    return opened[0] if ranks.is_first else FollowedFolder(path, summary)
 
 
 def check_settings(run: StoredRun, recipe: Recipe) -> None:

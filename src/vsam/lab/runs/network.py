@@ -9,6 +9,7 @@ from torch.nn import functional as F
 from vsam.lab import models
 from vsam.lab.data import Batches, Dataset
 from vsam.lab.errors import RunError, UserError
+from vsam.lab.ranks import ALONE, Ranks
 from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.runs.checkpoint import load_checkpoint
 from vsam.quantize import quantize
@@ -61,13 +62,15 @@ def count_parameters(model: nn.Module) -> int:
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, batches: Batches, device: torch.device, bf16: bool = False) -> tuple[float, float]:
-    """Accuracy in percent and mean cross entropy."""
+def evaluate(
+    model: nn.Module, batches: Batches, device: torch.device, bf16: bool = False, ranks: Ranks = ALONE
+) -> tuple[float, float]:
+    """Accuracy in percent and mean cross entropy, on all processes alike."""
     model.eval()
     correct, loss, count = 0, 0.0, 0
     for images, labels, _ in batches:
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-            logits = model(images)
+            logits = ranks.gather(model(images), len(labels))
         loss += float(F.cross_entropy(logits.float(), labels, reduction="sum"))
         correct += int((logits.argmax(1) == labels).sum())
         count += len(labels)

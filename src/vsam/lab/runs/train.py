@@ -16,11 +16,12 @@ from vsam.lab.data import Augment, Batch, Batches, Dataset, load
 from vsam.lab.errors import DamagedError, RunError
 from vsam.lab.interrupt import deferred_interrupt
 from vsam.lab.methods import find_method
+from vsam.lab.ranks import ALONE, Ranks
 from vsam.lab.recipes.recipe import Recipe, canonical_settings
 from vsam.lab.runs.checkpoint import load_checkpoint, save_checkpoint
 from vsam.lab.runs.environment import describe_environment
 from vsam.lab.runs.facts import Facts
-from vsam.lab.runs.folder import RunFolder
+from vsam.lab.runs.folder import open_folder
 from vsam.lab.runs.generators import own_generators
 from vsam.lab.runs.lines import read_json_lines
 from vsam.lab.runs.network import count_parameters, evaluate
@@ -67,6 +68,8 @@ class Run:
         dataset: as `load_data` gives it.
         device: where to train.
         listeners: called with a dictionary of metrics after each epoch.
+        ranks: the processes that train it together; the recipe's batch is theirs in all. All hold everything that
+            changes, and the first of them writes the files, so the run can go on with another number of processes.
 
     `turn` may be set before an epoch: epochs of several runs with the same turn ran one after the other.
     `observers` are told of every step and epoch, and closed with the run.
@@ -79,16 +82,16 @@ class Run:
         dataset: Dataset,
         device: torch.device,
         listeners: tuple[Callable[[dict[str, Any]], object], ...] = (),
+        ranks: Ranks = ALONE,
     ) -> None:
         find_method(recipe.method)
-        self.recipe, self.device, self.listeners = recipe, device, listeners
+        self.recipe, self.device, self.listeners, self.ranks = recipe, device, listeners, ranks
         self.observers: list[Observer] = []
         self.dataset = dataset
         augment = Augment(**recipe.augment.model_dump())
-        self._train = Batches.train(
-            dataset, batch_size=recipe.batch, seed=recipe.seed, augment=augment, channels_last=recipe.channels_last
-        )
-        self._test = Batches.test(dataset, channels_last=recipe.channels_last)
+        shared: Any = {"channels_last": recipe.channels_last, "rank": ranks.rank, "size": ranks.size}
+        self._train = Batches.train(dataset, batch_size=recipe.batch, seed=recipe.seed, augment=augment, **shared)
+        self._test = Batches.test(dataset, **shared)
         self.steps_per_epoch = len(self._train)
         self.total_steps = recipe.epochs * self.steps_per_epoch
         self.step = self.skips_in_a_row = 0
@@ -97,9 +100,9 @@ class Run:
         self.turn: str | None = None
         with own_generators(None, device) as end:
             torch.manual_seed(recipe.seed)
-            self.training = Training(recipe, dataset, device, self.total_steps)
+            self.training = Training(recipe, dataset, device, self.total_steps, ranks)
             self._generators = end()
-        self.folder = RunFolder(path, recipe)
+        self.folder = open_folder(path, recipe, ranks)
         self._last_save = time.monotonic()
         try:
             if self.folder.summary is None:
@@ -133,14 +136,16 @@ class Run:
                 self._train_step(batch, epoch)
                 on_step(self.step)
                 is_last = self.step % self.steps_per_epoch == 0
-                is_due = is_interrupted() or time.monotonic() - self._last_save > self.recipe.checkpoint_seconds
+                is_stopped = self.ranks.should_stop() or is_interrupted()
+                is_due = is_stopped or time.monotonic() - self._last_save > self.recipe.checkpoint_seconds
                 if is_due and not is_last:
                     self._stop_clock(begun)
                     self._save(end())
-                    if is_interrupted():
+                    if is_stopped:
                         raise KeyboardInterrupt
                     begun = time.perf_counter()
             self._stop_clock(begun)
+            self.ranks.check_equal(self.training.model.parameters(), "weights")
             metrics = self._measure(epoch) | {"turn": turn}
             self.folder.add_line("metrics.jsonl", metrics)
             self._generators = end()
@@ -157,6 +162,7 @@ class Run:
         self.folder.close()
 
     def _train_step(self, batch: Batch, epoch: int) -> None:
+        self.ranks.seed(self.recipe.seed, self.step)
         done = self.training.step(batch, epoch, self.step)
         self.step += 1
         self._check(done.loss)
@@ -201,7 +207,7 @@ class Run:
 
     def _measure(self, epoch: int) -> dict[str, Any]:
         count = len(self.dataset.train_images)
-        accuracy, test_loss = evaluate(self.training.forward, self._test, self.device, self.recipe.bf16)
+        accuracy, test_loss = evaluate(self.training.forward, self._test, self.device, self.recipe.bf16, self.ranks)
         self._check(test_loss)
         self.best = max(self.best, accuracy)
         sums, self._sums = self._sums, _Sums()
@@ -218,6 +224,7 @@ class Run:
             "rate": sums.rate / self.steps_per_epoch,
             "seconds": sums.seconds,
             "ais": count / sums.seconds,
+            "ranks": self.ranks.size,
         }
 
     def _summarise(self, metrics: dict[str, Any]) -> dict[str, Any]:
@@ -239,6 +246,7 @@ class Run:
             "skipped": self.training.num_skipped,
             "ais": len(self.dataset.train_images) * recipe.epochs / self.seconds,
             "seconds": self.seconds,
+            "ranks": self.ranks.size,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             **self._facts().to_dict(),
             "environment": describe_environment(self.device),
@@ -263,6 +271,8 @@ class Run:
         self._sums.seconds += elapsed
 
     def _save(self, generators: dict[str, Tensor]) -> None:
+        if not self.ranks.is_first:
+            return
         self.folder.flush()
         save_checkpoint(
             self.folder.checkpoint,
@@ -278,15 +288,22 @@ class Run:
         )
         self._last_save = time.monotonic()
 
-    def _resume(self) -> None:
+    def _read_checkpoint(self) -> dict[str, Any] | None:
         if not self.folder.checkpoint.exists():
-            self.folder.rewind(None)
-            return
-        content = load_checkpoint(self.folder.checkpoint, self.device)
+            return None
+        # Of several processes, each takes the tensors that the first has read to its own device.
+        content = load_checkpoint(self.folder.checkpoint, self.device if self.ranks.size == 1 else "cpu")
         if canonical_settings(content.get("recipe")) != canonical_settings(self.recipe.model_dump()):
             raise DamagedError(
                 f"{self.folder.checkpoint} belongs to a run with other settings. Delete it, or choose another --out."
             )
+        return content
+
+    def _resume(self) -> None:
+        content = self.ranks.from_first(self._read_checkpoint)
+        if content is None:
+            self.folder.rewind(None)
+            return
         try:
             self._restore(content)
         except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
@@ -296,11 +313,14 @@ class Run:
                 f"{self.folder.checkpoint} does not fit this run: {error} Delete it, or choose another --out."
             ) from error
         if self.step == self.total_steps:  # killed between the last checkpoint and the summary
-            lines, _ = read_json_lines(self.folder.path / "metrics.jsonl")
-            if not lines or lines[-1]["step"] != self.step:
-                path = self.folder.path
-                raise DamagedError(f"{path / 'metrics.jsonl'} is incomplete. Delete {path} to train the run again.")
-            self.folder.finish(self._summarise(lines[-1]))
+            self.folder.finish(self._summarise(self.ranks.from_first(self._last_line)))
+
+    def _last_line(self) -> dict[str, Any]:
+        lines, _ = read_json_lines(self.folder.path / "metrics.jsonl")
+        if not lines or lines[-1]["step"] != self.step:
+            path = self.folder.path
+            raise DamagedError(f"{path / 'metrics.jsonl'} is incomplete. Delete {path} to train the run again.")
+        return lines[-1]
 
     def _restore(self, content: dict[str, Any]) -> None:
         self.training.load_state_dict(content)
@@ -314,9 +334,9 @@ class Run:
         with own_generators(self._generators, self.device):
             pass
         if "lines" in content:
-            self.folder.rewind(content["lines"])
+            self.ranks.from_first(lambda: self.folder.rewind(content["lines"]))
         else:
-            self.folder.rewind_older(self.step, self.epoch)
+            self.ranks.from_first(lambda: self.folder.rewind_older(self.step, self.epoch))
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """What a run trains, a step at a time: the network, its optimizer and its loss, for all methods alike."""
 
 import math
+import warnings
 from typing import Any, NamedTuple
 
 import torch
@@ -9,6 +10,9 @@ from torch import Tensor, nn
 from vsam import ESAM, SharpnessAware, StepRecord
 from vsam.lab.data import Batch, Dataset
 from vsam.lab.methods.build import build_objective, build_optimizer
+from vsam.lab.own import find_own
+from vsam.lab.ranks import ALONE, Ranks
+from vsam.lab.ranks.batch_norm import synchronise
 from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.runs.network import build_model
 
@@ -33,16 +37,23 @@ class Training:
         dataset: on what.
         device: where.
         total_steps: of the whole run, over which the learning rate falls.
+        ranks: the processes that train it together, each on its part of a batch. All compute the loss of the whole
+            batch, from the predictions of all, so that no loss and no method has to know of them.
     """
 
-    def __init__(self, recipe: Recipe, dataset: Dataset, device: torch.device, total_steps: int) -> None:
-        self.recipe, self.device, self.total_steps = recipe, device, total_steps
+    def __init__(
+        self, recipe: Recipe, dataset: Dataset, device: torch.device, total_steps: int, ranks: Ranks = ALONE
+    ) -> None:
+        self.recipe, self.device, self.total_steps, self.ranks = recipe, device, total_steps, ranks
         self.model: nn.Module = build_model(recipe, dataset).to(device)
+        if ranks.size > 1:
+            self.model = synchronise(self.model, device)
         if recipe.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.forward: Any = torch.compile(self.model) if recipe.compile else self.model
         self.optimizer = build_optimizer(self.model, recipe, total_steps)
-        self.objective = build_objective(self.model, recipe, dataset)
+        self.objective = build_objective(self.model, recipe, dataset, ranks)
+        self._trained = self.forward if ranks.size == 1 else _distributed(self.forward, recipe, device)
         self._sharpness_aware = self.optimizer if isinstance(self.optimizer, SharpnessAware) else None
         if self._sharpness_aware and recipe.norms:
             self._sharpness_aware.subscribe(lambda record: None)  # makes it measure the norms that `last` shows
@@ -64,22 +75,24 @@ class Training:
             group["lr"] = self.recipe.lr * rate
         first: list[Tensor] = []
 
-        def forward(images: Tensor) -> Tensor:
+        def forward(images: Tensor, count: int, start: int | None = None) -> Tensor:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.bf16):
-                logits: Tensor = self.forward(images)
+                logits = self.ranks.gather(self._trained(images), count, start)
             if not first:
                 first.append(logits.detach())
             return logits
 
         def closure() -> Tensor:
             self.optimizer.zero_grad()
-            loss = self.objective(forward(batch.images), batch, epoch)
+            loss = self.objective(forward(batch.images, len(batch.labels)), batch, epoch)
             loss.backward()  # type: ignore[no-untyped-call]
             return loss
 
         def losses(keep: Tensor | None = None) -> Tensor:
-            images, labels = (batch.images, batch.labels) if keep is None else (batch.images[keep], batch.labels[keep])
-            return self.objective.per_sample(forward(images), labels)
+            if keep is None:
+                return self.objective.per_sample(forward(batch.images, len(batch.labels)), batch.labels)
+            own, start = self.ranks.own_part(keep, len(batch.labels))
+            return self.objective.per_sample(forward(batch.images[own], len(keep), start), batch.labels[keep])
 
         self.model.train()
         result: Any = self.optimizer.step(losses if isinstance(self.optimizer, ESAM) else closure)  # type: ignore[arg-type]
@@ -94,3 +107,14 @@ class Training:
         """Continue from what `state_dict` returned."""
         for name in _PARTS:
             getattr(self, name).load_state_dict(state[name])
+
+
+def _distributed(network: Any, recipe: Recipe, device: torch.device) -> nn.Module:
+    """The network with gradients that are averaged over all processes."""
+    for said in ("Grad strides do not match bucket view strides", "find_unused_parameters=True was specified"):
+        warnings.filterwarnings("ignore", said, UserWarning)  # about speed; nobody can do anything about it
+    return nn.parallel.DistributedDataParallel(
+        network,
+        device_ids=[device] if device.type == "cuda" else None,
+        find_unused_parameters=find_own("model", recipe.model) is not None,  # we do not know a user's network
+    )
