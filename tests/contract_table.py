@@ -18,6 +18,7 @@ from vsam.selection import Losses
 torch.set_num_threads(1)  # more would only wait for each other on tensors this small
 
 __all__ = [
+    "ALWAYS",
     "BASES",
     "BATCHES",
     "EXEMPTIONS",
@@ -62,7 +63,13 @@ METHODS: dict[str, Callable[..., vsam.SharpnessAware]] = {
     "vsam-released": lambda base, **options: vsam.VSAM(base, variant="released", **_LAW, **options),
     "vsam-a": lambda base, **options: vsam.VSAM(base, gamma=0.0, watch=3, **_LAW, **options),
     "esam": lambda base, **options: vsam.ESAM(base, **options),
+    "friendly-sam": lambda base, **options: vsam.FriendlySAM(base, **options),
+    "gsam": lambda base, **options: vsam.GSAM(base, **options),
+    "wsam": lambda base, **options: vsam.WSAM(base, **options),
 }
+
+ALWAYS = {"sam", "asam", "esam", "friendly-sam", "gsam", "wsam"}
+"""Methods that sample every step."""
 
 EXEMPTIONS: dict[str, dict[str, str]] = {
     "is called 1 + sampled times": {

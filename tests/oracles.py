@@ -15,10 +15,13 @@ from torch import Tensor, nn
 __all__ = [
     "AESAM",
     "ASAM",
+    "GSAM",
     "SAM",
     "SGD",
     "VSAM",
+    "WSAM",
     "AdamW",
+    "FriendlySAM",
     "LookSAM",
     "ReleasedVSAM",
     "Twin",
@@ -172,6 +175,58 @@ class ASAM(Twin):
         gs = gradient(w + self.rho * t * t * g / ((t * g).norm() + 1e-12))
         self.psf_norm = float((gs - g).norm())
         return gs
+
+
+class FriendlySAM(Twin):
+    """e = ρ·d / (‖d‖ + 1e-12), d = g − σ·m, with m the average of all gradients before, weighted by powers of λ."""
+
+    def __init__(self, base: Base, rho: float | Tensor, sigma: float, decay: float, every: int = 1) -> None:
+        super().__init__(base, rho)
+        self.sigma, self.decay, self.every = sigma, decay, every
+        self.history: list[Tensor] = []
+
+    def direction(self, w: Tensor, g: Tensor, gradient: Gradient) -> Tensor:
+        self.sampled.append(len(self.sampled) % self.every == 0)
+        d = g - self.sigma * self.average() if self.history else g
+        self.history.append(g)
+        if not self.sampled[-1]:
+            return g
+        gs = gradient(w + self.rho * d / (d.norm() + 1e-12))
+        self.psf_norm = float((gs - g).norm())
+        return gs
+
+    def average(self) -> Tensor:
+        """λⁿ⁻¹·g₁ + (1 − λ)·Σ λⁿ⁻ⁱ·gᵢ over i = 2 … n."""
+        n = len(self.history)
+        rest = [(1 - self.decay) * self.decay ** (n - i) * g for i, g in enumerate(self.history, start=1) if i > 1]
+        return torch.stack([self.decay ** (n - 1) * self.history[0], *rest]).sum(dim=0)
+
+
+class GSAM(Twin):
+    """gs − α·(g − (⟨g, gs⟩/‖gs‖²)·gs) at a sample."""
+
+    def __init__(self, base: Base, rho: float | Tensor, alpha: float, every: int = 1) -> None:
+        super().__init__(base, rho)
+        self.alpha, self.every = alpha, every
+
+    def direction(self, w: Tensor, g: Tensor, gradient: Gradient) -> Tensor:
+        self.sampled.append(len(self.sampled) % self.every == 0)
+        if not self.sampled[-1]:
+            return g
+        gs = self.sharp(w, g, gradient)
+        return gs - self.alpha * (g - (g @ gs) / (gs @ gs) * gs)
+
+
+class WSAM(Twin):
+    """g + (γ/(1 − γ))·(gs − g) at a sample."""
+
+    def __init__(self, base: Base, rho: float | Tensor, gamma: float, every: int = 1) -> None:
+        super().__init__(base, rho)
+        self.gamma, self.every = gamma, every
+
+    def direction(self, w: Tensor, g: Tensor, gradient: Gradient) -> Tensor:
+        self.sampled.append(len(self.sampled) % self.every == 0)
+        return g + self.gamma / (1 - self.gamma) * (self.sharp(w, g, gradient) - g) if self.sampled[-1] else g
 
 
 class LookSAM(Twin):

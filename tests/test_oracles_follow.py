@@ -29,6 +29,28 @@ METHODS: dict[str, tuple[Callable[..., vsam.SharpnessAware], Maker]] = {
         lambda b, m: vsam.ASAM(b, model=m, rho=0.6, eta=0.02),
         lambda b: oracles.ASAM(b, 0.6, 0.02, is_matrix()),
     ),
+    "friendly-sam": (
+        lambda b, m: vsam.FriendlySAM(b, model=m, rho=0.1, sigma=0.8, decay=0.7),
+        lambda b: oracles.FriendlySAM(b, 0.1, sigma=0.8, decay=0.7),
+    ),
+    "every third × friendly": (
+        lambda b, m: vsam.SharpnessAware(b, model=m, when=vsam.Every(3), where=vsam.Friendly(0.1)),
+        lambda b: oracles.FriendlySAM(b, 0.1, sigma=1.0, decay=0.9, every=3),
+    ),
+    "gsam": (
+        lambda b, m: vsam.GSAM(b, model=m, rho=0.1, alpha=0.7),
+        lambda b: oracles.GSAM(b, 0.1, alpha=0.7),
+    ),
+    "every third × gsam": (
+        lambda b, m: vsam.SharpnessAware(
+            b, when=vsam.Every(3), where=vsam.GlobalNorm(0.1), between=vsam.SurrogateGap(0.7)
+        ),
+        lambda b: oracles.GSAM(b, 0.1, alpha=0.7, every=3),
+    ),
+    "wsam": (
+        lambda b, m: vsam.WSAM(b, model=m, rho=0.02, gamma=0.8),
+        lambda b: oracles.WSAM(b, 0.02, gamma=0.8),
+    ),
     "looksam": (
         lambda b, m: vsam.LookSAM(b, model=m, rho=0.1, every=4, scale=0.7),
         lambda b: oracles.LookSAM(b, 0.1, every=4, scale=0.7),
@@ -108,7 +130,7 @@ def test_follows_its_twin(method: str, base: str) -> None:
     (make, make_twin), (make_base, make_base_twin) = METHODS[method], BASES[base]
     twin = make_twin(make_base_twin())
     follow(make(make_base(model.parameters()), model), model, twin, STEPS)
-    if not method.startswith(("sam", "asam")):
+    if not method.startswith(("sam", "asam", "friendly", "gsam", "wsam")):
         assert 0 < sum(twin.sampled) < STEPS, "the problem must show both kinds of steps"
     if method.startswith("vsam"):
         assert twin.in_force[0] != LAW.get("initial_samples", 1), "the problem must move s"

@@ -1,29 +1,35 @@
 """vsam: sharpness-aware training at nearly the price of SGD."""
 
 from vsam import amp, between, distributed, quantize, trajectory, when, where
-from vsam.between import Decayed, Orthogonal, Plain
-from vsam.methods import AESAM, ASAM, ESAM, SAM, VSAM, LookSAM
+from vsam.between import Decayed, Orthogonal, Plain, SurrogateGap, Weighted
+from vsam.methods import AESAM, ASAM, ESAM, GSAM, SAM, VSAM, WSAM, FriendlySAM, LookSAM
 from vsam.optimizer import SharpnessAware
 from vsam.parts import Between, DecidesAfter, DecidesBefore, When, Where
 from vsam.records import Sample, StepRecord
 from vsam.trajectory import MESALoss, SAFLoss
 from vsam.version import __version__ as __version__
-from vsam.when import Always, Every, GradientThreshold, ReleasedVariation, Variation
-from vsam.where import AdaptiveNorm, GlobalNorm, RandomSubset
+from vsam.when import Always, Bernoulli, Even, Every, GradientThreshold, ReleasedVariation, Tail, Variation
+from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, RandomSubset
 
 __all__ = [
     "AESAM",
     "ASAM",
     "ESAM",
+    "GSAM",
     "SAM",
     "VSAM",
+    "WSAM",
     "AdaptiveNorm",
     "Always",
+    "Bernoulli",
     "Between",
     "Decayed",
     "DecidesAfter",
     "DecidesBefore",
+    "Even",
     "Every",
+    "Friendly",
+    "FriendlySAM",
     "GlobalNorm",
     "GradientThreshold",
     "LookSAM",
@@ -36,7 +42,10 @@ __all__ = [
     "Sample",
     "SharpnessAware",
     "StepRecord",
+    "SurrogateGap",
+    "Tail",
     "Variation",
+    "Weighted",
     "When",
     "Where",
     "amp",

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from vsam.bases import bases_of, keep_bases
 from vsam.optimizer import SharpnessAware
+from vsam.parts import Between, Where
 
 __all__ = ["StatefulOptimizer"]
 
@@ -50,10 +51,15 @@ class StatefulOptimizer:
         """The base's state, the memory by the parameters' names, and the rest as bytes for `weights_only=True`."""
         entry, bases = self.optimizer._save(), bases_of(self.optimizer.base)
         memory, are_fresh = entry.pop("memory"), [not base.state for base in bases]
+        averages = entry.pop("averages", {})
         base, names = self._of_bases()
         rest = io.BytesIO()
-        torch.save({**entry, "remembered": [names[i] for i in memory], "are_fresh": are_fresh}, rest)
-        return {"base": base, "memory": self._complete(memory, names), "rest": rest.getvalue()}
+        known = {"remembered": [names[i] for i in memory], "averaged": [names[i] for i in averages]}
+        torch.save({**entry, **known, "are_fresh": are_fresh}, rest)
+        state = {"base": base, "memory": self._complete(memory, names, self.optimizer.between), "rest": rest.getvalue()}
+        if self.optimizer.where.keeps_memory:
+            state["averages"] = self._complete(averages, names, self.optimizer.where)
+        return state
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -64,14 +70,16 @@ class StatefulOptimizer:
         restore = keep_bases(optimizer.base)
         try:
             rest = torch.load(io.BytesIO(state_dict["rest"]), weights_only=True)
-            remembered, are_fresh = set(rest.pop("remembered")), rest.pop("are_fresh")
+            are_fresh, saved = rest.pop("are_fresh"), {}
+            known = {"memory": set(rest.pop("remembered")), "averages": set(rest.pop("averaged", ()))}
             set_optimizer_state_dict(self.model, bases, optim_state_dict=state_dict["base"])
             for base, is_fresh in zip(bases, are_fresh, strict=True):
                 if is_fresh:
                     base.state.clear()
             _, names = self._of_bases()
-            memory = {i: state_dict["memory"][name] for i, name in enumerate(names) if name in remembered}
-            optimizer.load_state_dict({**optimizer.base.state_dict(), optimizer.entry: {**rest, "memory": memory}})
+            for kind, own in known.items():
+                saved[kind] = {i: state_dict[kind][name] for i, name in enumerate(names) if name in own}
+            optimizer.load_state_dict({**optimizer.base.state_dict(), optimizer.entry: {**rest, **saved}})
         except BaseException:
             restore()
             raise
@@ -85,9 +93,9 @@ class StatefulOptimizer:
             base: Any = get_optimizer_state_dict(self.model, bases)
         return base, [name for group in base["param_groups"] for name in group["params"]]
 
-    def _complete(self, memory: dict[int, Tensor], names: list[str]) -> dict[str, Tensor]:
+    def _complete(self, memory: dict[int, Tensor], names: list[str], part: Between | Where) -> dict[str, Tensor]:
         """A tensor for each parameter: who loads must show what it expects before it knows what was saved."""
-        if not self.optimizer.between.keeps_memory:
+        if not part.keeps_memory:
             return {}
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         return {

@@ -41,6 +41,7 @@ class Engine(Wrapper):
     sync: str
 
     _memory: Memory | None
+    _averages: Memory | None = None
     _history: History
     _log: StepLog
     _note: ForwardNote
@@ -148,10 +149,14 @@ class Engine(Wrapper):
             step.take_first(members, gradients, step.wants_sample is not False or self._needs_norm())
         if when.decides_after:
             step.wants_sample = when.wants_sample(self._history.num_steps + 1, float(step.grad_norm))  # type: ignore
+        if self.where.keeps_memory:
+            step.follow(self.where, self._averages)
         if step.wants_sample:
             watched = [] if when.watch == 0 else members.last(when.watch)
-            keeps_all = self.between.keeps_memory or (self._log.has_listeners and not ranks.communicate)
-            step.perturb(self.where, radii(self.param_groups, self.where.rho), watched, keeps_all)
+            keeps_all = self.between.keeps_memory or self.between.changes_sample
+            keeps_all |= self._log.has_listeners and not ranks.communicate
+            chosen = self._parameters.norms if self.where.only == "norm" else None
+            step.perturb(self.where, radii(self.param_groups, self.where.rho), watched, keeps_all, chosen)
             self._parameters.set_others_aside(step.way_back)
             step.way_back += (self._buffers.state().restore, RngState(self._parameters.devices).restore)
             if begin is not None:
@@ -188,7 +193,8 @@ class Engine(Wrapper):
         with self._ranks.report_failure():
             members, gradients = self._parameters.collect()
             step.take_first(members, gradients, needs_norm=True)
-        needs_same = self.between.keeps_memory or self.when.watch != 0 or self.when.decides_after
+        needs_same = self.between.keeps_memory or self.between.changes_sample
+        needs_same = needs_same or self.when.watch != 0 or self.when.decides_after
         has_gradient = [parameter.grad is not None for parameter in self._parameters.all.parameters]
         norms = self._ranks.exchange(step.grad_norm if gradients else None, has_gradient, needs_same)
         if norms:
@@ -219,7 +225,8 @@ class Engine(Wrapper):
             psf_norm = step.psf_norm(self.between.keeps_memory if is_joint else self._log.has_listeners)
         # A step that fails from here on puts the memory, the counters, the log and the law back.
         memory, law, history, log = self._memory, restorer(self.when), self._history.restorer(), self._log.restorer()
-        step.guards += (partial(setattr, self, "_memory", memory), law, history, log)
+        averages = partial(setattr, self, "_averages", self._averages)
+        step.guards += (partial(setattr, self, "_memory", memory), averages, law, history, log)
         if not was_skipped:
             self._form_gradient(step, unless)
         self._take_in(step, loss, was_skipped if unless is None else unless.bool(), psf_norm)
@@ -240,12 +247,17 @@ class Engine(Wrapper):
                 self.when.observe(sample)
             if self.between.keeps_memory:
                 self._memory = step.remember(self.between, self._memory, unless)
+            if self.between.changes_sample:
+                step.combine(self.between, self._memory if self.between.keeps_memory else None)
+                norm = None
         elif self._memory is not None and (age := self._history.age) is not None:
             known, values = self._memory.of(step.members.parameters)
             is_all = known is step.members.parameters
             reused: list[Any] = step.first if is_all else [parameter.grad for parameter in known]
             self.between.reuse_(reused, values, age + 1, step.grad_norm)  # type: ignore[arg-type]
             norm = None
+        if self.where.keeps_memory:
+            self._averages = step.keep_averages(self._averages, unless)
         if step.max_grad_norm is not None:
             gradients = step.gradients()
             norm = tensors.norm(gradients) if norm is None else norm

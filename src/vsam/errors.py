@@ -3,6 +3,7 @@
 import math
 import numbers
 from collections.abc import Iterable
+from typing import Literal
 
 import torch
 from torch import nn
@@ -23,6 +24,7 @@ __all__ = [
     "check_model",
     "check_not_negative",
     "check_number",
+    "check_only",
     "check_part",
     "check_positive",
     "check_within",
@@ -127,6 +129,16 @@ def check_list(name: str, values: object, *, most: int) -> list[float]:
     if len(values) > most:
         raise ValueError(f"{name} must hold at most {most} numbers, got {len(values)}.")
     return [check_not_negative(f"{name}[{i}]", value) for i, value in enumerate(values)]
+
+
+def check_only(only: object) -> Literal["norm"] | None:
+    """Return which parameters a `where` moves, if it is one of the known choices."""
+    if only is None or only == "norm":
+        return only
+    raise ValueError(
+        f"only must be 'norm', for the parameters of normalisation layers, or None, for all, got {only!r}. To leave "
+        "out others, give their parameter group perturb=False."
+    )
 
 
 def check_entries(state: object, names: Iterable[str]) -> None:

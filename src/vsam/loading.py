@@ -19,8 +19,11 @@ _ELEMENTWISE = ("momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "s
 
 def check_state(
     state_dict: dict[str, Any], entry: str, parts: Sequence[Part], parameters: list[Tensor]
-) -> tuple[History, dict[int, Tensor]]:
-    """Return history and memory of the entry if the whole state fits; the parts, which are copies, take theirs in."""
+) -> tuple[History, dict[int, Tensor], dict[int, Tensor]]:
+    """Return history, memory and averages of the entry if the whole state fits.
+
+    The parts, which are copies, take theirs in.
+    """
     if entry not in state_dict:
         raise ValueError(
             f"state_dict has no {entry!r} entry, so a plain optimizer saved it. To start from it, load it into "
@@ -43,7 +46,8 @@ def check_state(
         history = History.from_state_dict(sharpness)
     except ValueError as error:
         raise ValueError(f"state_dict's {entry!r} entry is damaged: {error}") from error
-    return history, _memory(sharpness["memory"], parameters)
+    memory, averages = (_memory(sharpness.get(name, {}), parameters) for name in ("memory", "averages"))
+    return history, memory, averages
 
 
 def _memory(memory: Any, parameters: list[Tensor]) -> dict[int, Tensor]:

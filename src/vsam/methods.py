@@ -4,18 +4,20 @@ from typing import Any, Literal, Unpack
 
 from torch import nn
 
-from vsam.between import Decayed, Orthogonal, Plain
+from vsam.between import Decayed, Orthogonal, Plain, SurrogateGap, Weighted
+from vsam.budget import check_budget
 from vsam.errors import check_fraction
 from vsam.lightning_closure import NO_LOSSES, is_lightning
 from vsam.optimizer import Bases, Options, SharpnessAware
 from vsam.parameters import radii
+from vsam.parts import When
 from vsam.published import describe
 from vsam.selection import Losses, Selection
-from vsam.when import Always, Every, GradientThreshold, ReleasedVariation, Variation
-from vsam.where import AdaptiveNorm, GlobalNorm, RandomSubset
+from vsam.when import Always, Even, Every, GradientThreshold, ReleasedVariation, Variation
+from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, RandomSubset
 from vsam.wrapper import with_own_hooks
 
-__all__ = ["AESAM", "ASAM", "ESAM", "SAM", "VSAM", "LookSAM"]
+__all__ = ["AESAM", "ASAM", "ESAM", "GSAM", "SAM", "VSAM", "WSAM", "FriendlySAM", "LookSAM"]
 
 
 class SAM(SharpnessAware):
@@ -26,6 +28,7 @@ class SAM(SharpnessAware):
         model: the network, for its BatchNorm statistics.
         rho: ρ ≥ 0, the radius.
         every: k, the steps from one sample to the next.
+        only: "norm" to move the parameters of normalisation layers alone (SAM-ON); it needs `model`.
 
     Cost: 1 + 1/k passes a step.
 
@@ -43,10 +46,12 @@ class SAM(SharpnessAware):
         model: nn.Module | None = None,
         rho: float = 0.05,
         every: int = 1,
+        only: Literal["norm"] | None = None,
         **options: Unpack[Options],
     ) -> None:
         when = Every(every)
-        super().__init__(base, model=model, **options, when=Always() if when.k == 1 else when, where=GlobalNorm(rho))
+        chosen = Always() if when.k == 1 else when
+        super().__init__(base, model=model, **options, when=chosen, where=GlobalNorm(rho, only))
 
 
 class ASAM(SharpnessAware):
@@ -57,6 +62,7 @@ class ASAM(SharpnessAware):
         model: the network, for its BatchNorm statistics.
         rho: ρ ≥ 0, about ten times SAM's.
         eta: η ≥ 0, keeps weights near zero movable.
+        only: "norm" to move the parameters of normalisation layers alone; it needs `model`.
 
     Cost: two passes a step.
 
@@ -71,9 +77,94 @@ class ASAM(SharpnessAware):
         model: nn.Module | None = None,
         rho: float = 0.5,
         eta: float = 0.01,
+        only: Literal["norm"] | None = None,
         **options: Unpack[Options],
     ) -> None:
-        super().__init__(base, model=model, **options, where=AdaptiveNorm(rho, eta))
+        super().__init__(base, model=model, **options, where=AdaptiveNorm(rho, eta, only))
+
+
+class FriendlySAM(SharpnessAware):
+    """Friendly SAM: move along what is the batch's own in the gradient, without what all batches share.
+
+    Args:
+        base: a constructed optimizer.
+        model: the network, for its BatchNorm statistics.
+        rho: ρ ≥ 0, the radius.
+        sigma: σ ≥ 0, how much of the gradients' running average is taken out of the direction.
+        decay: λ in [0, 1), how slowly the average moves.
+
+    Reduces to: `SAM` with σ = 0.
+    Cost: two passes per step, one parameter-sized buffer.
+
+    Reference: Li et al., Friendly Sharpness-Aware Minimization, CVPR 2024.
+    """
+
+    def __init__(
+        self,
+        base: Bases,
+        *,
+        model: nn.Module | None = None,
+        rho: float = 0.05,
+        sigma: float = 1.0,
+        decay: float = 0.9,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(base, model=model, **options, where=Friendly(rho, sigma, decay))
+
+
+class GSAM(SharpnessAware):
+    """Surrogate-gap SAM: also make the gap between the perturbed and the plain loss smaller.
+
+    Args:
+        base: a constructed optimizer.
+        model: the network, for its BatchNorm statistics.
+        rho: ρ ≥ 0, the radius.
+        alpha: α ≥ 0, the weight of the gap.
+
+    Reduces to: `SAM` with α = 0.
+    Cost: two passes per step, a transient copy of the gradient.
+
+    Reference: Zhuang et al., Surrogate Gap Minimization Improves Sharpness-Aware Training, ICLR 2022.
+    """
+
+    def __init__(
+        self,
+        base: Bases,
+        *,
+        model: nn.Module | None = None,
+        rho: float = 0.05,
+        alpha: float = 0.4,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(base, model=model, **options, where=GlobalNorm(rho), between=SurrogateGap(alpha))
+
+
+class WSAM(SharpnessAware):
+    """Weighted SAM, in its coupled form: the sharpness has a weight of its own against the plain loss.
+
+    Args:
+        base: a constructed optimizer.
+        model: the network, for its BatchNorm statistics.
+        rho: ρ ≥ 0, the radius; small, since the PSF counts γ/(1 − γ) times.
+        gamma: γ in [0, 1), the weight of the sharpness.
+
+    Reduces to: `SAM` with γ = ½; the base optimizer with γ = 0.
+    Cost: two passes per step, a transient copy of the gradient.
+
+    Reference: Yue et al., Sharpness-Aware Minimization Revisited: Weighted Sharpness as a Regularization Term, KDD
+    2023.
+    """
+
+    def __init__(
+        self,
+        base: Bases,
+        *,
+        model: nn.Module | None = None,
+        rho: float = 0.05,
+        gamma: float = 0.9,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(base, model=model, **options, where=GlobalNorm(rho), between=Weighted(gamma))
 
 
 class LookSAM(SharpnessAware):
@@ -233,6 +324,12 @@ class VSAM(SharpnessAware):
         watch: how many of the last parameter tensors the law looks at; None for all.
         seed: of the private generator that draws.
         variant: "paper" for what the paper prints, "released" for what the authors' program does.
+        budget: in (0, 1], the share of steps that take the second gradient. It is spent to within one sample whatever
+            the model, the data and the length of the run, evenly spread and at most ⌈1/budget⌉ steps apart. The law is
+            not asked then: of the settings above only `rho` and `gamma` count, and 0.9 is a better `gamma`.
+        target: the same in other words: the speed in multiples of SAM's, as "1.6x", from 1 to below 2; the budget is
+            2/target − 1.
+        total_steps: T, the length of the run, needed with `budget` or `target`.
 
     Cost: 1 + rate passes a step, one parameter-sized buffer.
 
@@ -261,12 +358,19 @@ class VSAM(SharpnessAware):
         watch: int | None = Variation.watch,
         seed: int = Variation.seed,
         variant: Literal["paper", "released"] = "paper",
+        budget: float | None = None,
+        target: str | None = None,
+        total_steps: int | None = None,
         **options: Unpack[Options],
     ) -> None:
         if variant not in ("paper", "released"):
             raise ValueError(f"variant must be 'paper' or 'released', got {variant!r}.")
         law = Variation if variant == "paper" else ReleasedVariation
-        when = law(alpha, window, slices, start, initial_samples, min_samples, max_rate, watch, seed)
+        when: When = law(alpha, window, slices, start, initial_samples, min_samples, max_rate, watch, seed)
+        share = check_budget(budget, target, total_steps, variant)
+        if share is not None:
+            assert total_steps is not None
+            when = Even(share, total_steps)
         # Released: the PSF is dropped once its weight has fallen to γ⁶; the paper sets no limit.
         floor = 0.0 if variant == "paper" else check_fraction("gamma", gamma) ** 6
         super().__init__(base, model=model, **options, when=when, where=GlobalNorm(rho), between=Decayed(gamma, floor))

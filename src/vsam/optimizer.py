@@ -21,7 +21,7 @@ from vsam.hand_over import HandOver, has_fresh_gradient, mark_consumed
 from vsam.history import History
 from vsam.lightning_closure import from_lightning
 from vsam.loading import check_state
-from vsam.parameters import complete_radii
+from vsam.parameters import check_chosen, complete_radii
 from vsam.parts import Between, When, Where
 from vsam.published import describe
 from vsam.records import Listener, StepLog, StepRecord
@@ -110,6 +110,7 @@ class SharpnessAware(Engine):
         check_model(model, self.base)
         for slot, part in (("when", when), ("where", where), ("between", between)):
             check_part(slot, part)
+        check_chosen(where, model)
         self.when = Always() if when is None else copy.deepcopy(when)
         self.where = GlobalNorm() if where is None else copy.deepcopy(where)
         self.between = Plain() if between is None else copy.deepcopy(between)
@@ -117,9 +118,14 @@ class SharpnessAware(Engine):
         self.guard = bool(guard)
         if sync not in ("global", "rank"):
             raise ValueError(f"sync must be 'global' or 'rank', got {sync!r}.")
+        if sync == "rank" and self.where.keeps_memory:
+            raise ValueError(
+                f"sync='rank' gives each rank its own first gradient, so the average that {type(self.where).__name__} "
+                "keeps would differ between ranks: leave out sync=."
+            )
         self.sync = sync
         self._note = ForwardNote()
-        self._memory = None
+        self._memory = self._averages = None
         self._history = History()
         self.__setstate__({})
         complete_radii(self.param_groups, self.where.rho)
@@ -136,6 +142,18 @@ class SharpnessAware(Engine):
     def num_skipped(self) -> int:
         """How many steps were skipped because a gradient was not finite."""
         return self._history.num_skipped
+
+    @property
+    def price(self) -> float | None:
+        """Passes per step so far; None before the first step."""
+        steps = self._history.num_steps
+        return 1 + self._history.num_samples / steps if steps else None
+
+    @property
+    def expected_price(self) -> float | None:
+        """Passes per step that the settings promise for the whole run; None where they are not known beforehand."""
+        rate = self.when.expected_rate
+        return None if rate is None else 1 + rate
 
     @property
     def last(self) -> StepRecord | None:
@@ -277,11 +295,12 @@ class SharpnessAware(Engine):
         self._rollback_outside_closures()
         self._refresh()
         parameters = self._parameters.all.parameters
-        memory = dict(zip(*self._memory.of(parameters), strict=True)) if self._memory is not None else {}
+        averages = {"averages": _saved(self._averages, parameters)} if self.where.keeps_memory else {}
         return {
             "parts": [type(part).__name__ for part in self._parts()],
             "states": [part.state_dict() for part in self._parts()],
-            "memory": {i: memory[parameter].clone() for i, parameter in enumerate(parameters) if parameter in memory},
+            "memory": _saved(self._memory, parameters),
+            **averages,
             **self._history.state_dict(),
         }
 
@@ -289,13 +308,12 @@ class SharpnessAware(Engine):
         self._rollback()
         self._refresh()
         parts, parameters = copy.deepcopy(self._parts()), self._parameters.all.parameters
-        history, memory = check_state(state_dict, self.entry, parts, parameters)
+        history, memory, averages = check_state(state_dict, self.entry, parts, parameters)
 
         def load() -> None:
             complete_radii(self.param_groups, self.where.rho)
             self.when, self.where, self.between = parts
-            known = [parameters[i] for i in memory]
-            self._memory = Memory(known, list(memory.values())) if memory else None
+            self._memory, self._averages = _loaded(memory, parameters), _loaded(averages, parameters)
             self._history = history
             self._hand_over.forget()
             self._log.forget()
@@ -305,7 +323,7 @@ class SharpnessAware(Engine):
     def __getstate__(self) -> dict[str, Any]:
         self._rollback_outside_closures()
         names = ("base", "model", "when", "where", "between", "max_grad_norm", "guard", "sync", *self._settings)
-        return {name: self.__dict__[name] for name in (*names, "_note", "_memory", "_history")}
+        return {name: self.__dict__[name] for name in (*names, "_note", "_memory", "_averages", "_history")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # What belongs to this object and this moment only is neither copied nor saved.
@@ -336,6 +354,17 @@ def _abandon(owner: "weakref.ref[SharpnessAware]", step: Step) -> None:
     optimizer = owner()
     if optimizer is not None and optimizer._pending is step:
         optimizer._rollback()
+
+
+def _saved(memory: Memory | None, parameters: list[Tensor]) -> dict[int, Tensor]:
+    """What is remembered, by the number of the parameter."""
+    known = dict(zip(*memory.of(parameters), strict=True)) if memory is not None else {}
+    return {i: known[parameter].clone() for i, parameter in enumerate(parameters) if parameter in known}
+
+
+def _loaded(memory: dict[int, Tensor], parameters: list[Tensor]) -> Memory | None:
+    """The same back."""
+    return Memory([parameters[i] for i in memory], list(memory.values())) if memory else None
 
 
 def _limit(name: str, value: float | None) -> float | None:

@@ -2,8 +2,9 @@
 
 import math
 import operator
+import re
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -12,13 +13,16 @@ from torch.nn.parameter import UninitializedParameter
 
 from vsam import shards
 from vsam.errors import check_not_negative
+from vsam.parts import Where
 from vsam.tensors import Layout, Places, Uniform
 
-__all__ = ["Members", "Parameters", "complete_radii", "radii"]
+__all__ = ["Members", "Parameters", "check_chosen", "complete_radii", "norm_parameters", "radii"]
 
 
 _DEVICE, _DTYPE, _GRADIENT = map(operator.attrgetter, ("device", "dtype", "grad"))
 _IS_THERE = partial(operator.is_not, None)
+_NORM = re.compile(r"Norm(Act)?(\d+d)?$")
+"""How the classes of normalisation layers are called, in torch and out: BatchNorm2d, LlamaRMSNorm, BatchNormAct2d."""
 
 
 class Members:
@@ -113,6 +117,11 @@ class Parameters:
             gradients = Uniform(gradients, layout.kind)
         return members, gradients
 
+    @cached_property
+    def norms(self) -> set[Tensor]:
+        """Those of the model's normalisation layers."""
+        return norm_parameters(self._model)
+
     def set_others_aside(self, way_back: list[Callable[[], object]]) -> None:
         """Keep the second pass out of the gradients of the model's other parameters, which another optimizer trains."""
         for parameter in self._others:
@@ -142,6 +151,26 @@ class Parameters:
         names = self._model.named_parameters() if self._model is not None else ()
         known = next((name for name, candidate in names if candidate is parameter), None)
         return known or f"A parameter of shape {tuple(parameter.shape)}"
+
+
+def norm_parameters(model: nn.Module | None) -> set[Tensor]:
+    """The parameters of a model's normalisation layers, which are known by the name of their class."""
+    modules = model.modules() if model is not None else ()
+    layers = [module for module in modules if any(_NORM.search(kind.__name__) for kind in type(module).__mro__)]
+    return {parameter for layer in layers for parameter in layer.parameters(recurse=False)}
+
+
+def check_chosen(where: Where | None, model: nn.Module | None) -> None:
+    """Refuse a `where` that moves normalisation layers alone if there are none, or if nobody knows which those are."""
+    if where is None or where.only is None:
+        return
+    if model is None:
+        raise ValueError("only='norm' needs the network to know its normalisation layers: give model=model.")
+    if not norm_parameters(model):
+        raise ValueError(
+            f"only='norm' moves the parameters of normalisation layers alone, and {type(model).__name__} has none with "
+            "parameters: leave out only=, which then moves all."
+        )
 
 
 def _are_contiguous(gradients: list[Tensor]) -> bool:

@@ -8,7 +8,7 @@ import inspect
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -66,6 +66,11 @@ class When(Part):
     def rate(self) -> float | None:
         """The share of steps sampled under the rule in force; None leaves it to the running share."""
 
+    @property
+    def expected_rate(self) -> float | None:
+        """The share of a run's steps that the settings promise to sample; None where it is not known beforehand."""
+        return None
+
     def observe(self, sample: Sample) -> None:
         """Take in a sample. Reading its numbers here would make the device wait."""
 
@@ -100,12 +105,30 @@ class Where(Part):
 
     rho: float
 
+    only: Literal["norm"] | None = None
+    """Which parameters are moved and enter the norm: "norm" for those of normalisation layers, None for all."""
+
+    keeps_memory: bool = False
+    """Whether `directions` and `follow_` are called, which costs one parameter-sized buffer."""
+
+    def settings(self) -> dict[str, Any]:
+        """The constructor's arguments by name, `only` where it leaves something out."""
+        return {name: value for name, value in super().settings().items() if name != "only" or value is not None}
+
     @abstractmethod
     def perturb_(self, weights: list[Tensor], gradients: list[Tensor], rhos: Sequence[float], norm: Tensor) -> None:
         """Move the weights to w + e in place, and leave the gradients alone.
 
         `rhos` holds a radius for each tensor, `norm` is ‖g‖ over all of them.
         """
+
+    def directions(self, gradients: list[Tensor], memory: list[Tensor]) -> list[Tensor]:
+        """What `perturb_` gets in place of the gradients, as new tensors, given their memory before this step."""
+        raise NotImplementedError
+
+    def follow_(self, memory: list[Tensor], gradients: list[Tensor]) -> None:
+        """Take a step's first gradients into their memory in place. The memory of a first gradient is itself."""
+        raise NotImplementedError
 
 
 class Between(Part):
@@ -117,8 +140,18 @@ class Between(Part):
     keeps_memory: bool = False
     """Whether `remember` is called, which costs one parameter-sized buffer."""
 
+    changes_sample: bool = False
+    """Whether `combine_` is called, which costs a transient copy of the gradient at a sample."""
+
     def remember(self, psf: list[Tensor], sharp: list[Tensor], grad_norm: Tensor) -> None:
         """Turn the PSF into the memory in place, given the sharp gradients and ‖g‖. Default: keep the PSF."""
+
+    def combine_(self, sharp: list[Tensor], psf: list[Tensor]) -> None:
+        """Change the sharp gradients of a sample in place to what the base optimizer gets; they are gs = g + PSF.
+
+        A part that also keeps a memory is given what `remember` made of the PSF.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def reuse_(self, gradients: list[Tensor], memory: list[Tensor], age: int, grad_norm: Tensor) -> None:

@@ -4,10 +4,10 @@ import torch
 from torch.optim import Optimizer
 
 from vsam.bases import bases_of
-from vsam.between import Decayed, Orthogonal, Plain
+from vsam.between import Decayed, Orthogonal, Plain, SurrogateGap, Weighted
 from vsam.parts import Between, DecidesAfter, Part, When, Where
 from vsam.when import Always, Every, GradientThreshold, ReleasedVariation, Variation
-from vsam.where import AdaptiveNorm, GlobalNorm, RandomSubset
+from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, RandomSubset
 
 __all__ = ["describe"]
 
@@ -24,7 +24,15 @@ _PUBLISHED: dict[tuple[type[Part], ...], tuple[str, str]] = {
     (Variation, GlobalNorm, Plain): ("vSAM-A", f"{_VSAM}, as an ablation"),
     (ReleasedVariation, GlobalNorm, Decayed): ("vSAM as the authors released it", _VSAM),
     (ReleasedVariation, GlobalNorm, Plain): ("vSAM-A as the authors released it", _VSAM),
+    (Always, Friendly, Plain): ("Friendly SAM", "Li et al., CVPR 2024"),
+    (Always, GlobalNorm, SurrogateGap): ("GSAM", "Zhuang et al., ICLR 2022"),
+    (Always, GlobalNorm, Weighted): ("the coupled form of WSAM", "Yue et al., KDD 2023"),
 }
+_ONLY_NORM: dict[tuple[type[Part], ...], tuple[str, str]] = {
+    (Always, GlobalNorm, Plain): ("SAM-ON", "Mueller et al., NeurIPS 2023"),
+    (Always, AdaptiveNorm, Plain): ("ASAM-ON", "Mueller et al., NeurIPS 2023"),
+}
+"""Those that move normalisation layers alone."""
 _OTHER_BASES: dict[tuple[str, type[Optimizer]], str] = {
     ("SAM", torch.optim.Adam): "Kwon et al., ICML 2021",
     ("SAM", torch.optim.AdamW): "Chen et al., ICLR 2022",
@@ -43,16 +51,18 @@ def describe(when: When, where: Where, between: Between, base: Optimizer | None 
         share: of the samples on which the second gradient is taken.
     """
     kinds = _kinds(when, where, between)
-    name, reference = _PUBLISHED.get(kinds, ("", ""))
+    name, reference = (_PUBLISHED if where.only is None else _ONLY_NORM).get(kinds, ("", ""))
     sentences = [f"{_capital(where.describe())} ({_radius(where, base)}), it {when.describe()}."]
     cost = "1 + sampled passes a step, a transient copy of the weights at a sample"
     if share < 1:
         sentences.append(f"That is the gradient of {share:.0%} of the samples, those whose loss rose most.")
         cost += ", one more forward pass there"
         name, reference = ("ESAM", _ESAM) if name in ("SAM", "the weight perturbation of ESAM") else ("", "")
-    sentences.append("There are no steps in between." if kinds[0] is Always else f"It {between.describe()}.")
-    if between.keeps_memory:
-        cost += ", one parameter-sized buffer"
+    is_idle = kinds[0] is Always and not between.changes_sample
+    sentences.append("There are no steps in between." if is_idle else f"It {between.describe()}.")
+    num_buffers = between.keeps_memory + where.keeps_memory
+    if num_buffers:
+        cost += ", one parameter-sized buffer" if num_buffers == 1 else ", two parameter-sized buffers"
     if isinstance(when, DecidesAfter):
         cost += ", a wait for the gradient's norm at every step"
     return " ".join([*sentences, f"Cost: {cost}.", _origin(name, reference, bases_of(base) if base else [])])
@@ -80,13 +90,21 @@ def _radius(where: Where, base: Optimizer | None) -> str:
 def _kinds(when: When, where: Where, between: Between) -> tuple[type[Part], ...]:
     """The types of the parts, with settings that reduce one to a simpler one taken into account."""
     asked: type[Part] = Always if type(when) is Every and when.k == 1 else type(when)
-    place: type[Part] = GlobalNorm if type(where) is RandomSubset and where.beta == 1 else type(where)
+    is_plain_place = (type(where) is RandomSubset and where.beta == 1) or (
+        type(where) is Friendly and not where.keeps_memory
+    )
+    place: type[Part] = GlobalNorm if is_plain_place else type(where)
     rest: type[Part] = type(between)
-    if asked is Always or (type(between) in (Decayed, Orthogonal) and not between.keeps_memory):
+    if between.changes_sample:
+        return asked, place, rest
+    if asked is Always or (type(between) in _REUSING and not between.keeps_memory) or type(between) in _COMBINING:
         rest = Plain  # where every step is sampled, nothing happens in between
     elif isinstance(between, Decayed) and between.floor != (between.gamma**6 if asked is ReleasedVariation else 0):
         rest = Part  # type: ignore[type-abstract] # another reuse than the one that was published
     return asked, place, rest
+
+
+_REUSING, _COMBINING = (Decayed, Orthogonal), (SurrogateGap, Weighted)
 
 
 def _capital(sentence: str) -> str:

@@ -71,6 +71,8 @@ class Step(Transaction):
         self.sharp_norm: Tensor | None = None
         self._first: tensors.Pack | None = None
         self._plain: tensors.Pack | None = None
+        self.averages: Memory | None = None
+        self._directions: list[Tensor] | None = None
         self._watched: list[int] = []
         self._watched_norm: Tensor | None = None
 
@@ -124,7 +126,36 @@ class Step(Transaction):
         if is_whole:
             self.grad_norm = plain.norm()
 
-    def perturb(self, where: Where, radii: list[float | None], watched: list[int], keeps_all: bool) -> None:
+    def follow(self, where: Where, last: Memory | None) -> None:
+        """Take the first gradient into the memory of `where`; what it was before gives the directions of a sample.
+
+        Args:
+            where: the part that keeps it.
+            last: the memory so far, which stays if the step fails or is skipped.
+        """
+        memory = {} if last is None else dict(zip(last.parameters, last.values, strict=True))
+        parameters, gradients = self.members.parameters, self.first
+        known = [i for i, parameter in enumerate(parameters) if parameter in memory]
+        chosen, before = [gradients[i] for i in known], [memory[parameters[i]] for i in known]
+        after = tensors.copies(gradients)
+        kept = [after[i] for i in known]
+        tensors.copy_(kept, before)
+        where.follow_(kept, chosen)
+        memory.update(zip(parameters, after, strict=True))
+        self.averages = Memory([*memory], [*memory.values()])
+        if self.wants_sample:
+            self._directions = list(gradients)
+            for i, direction in zip(known, where.directions(chosen, before), strict=True):
+                self._directions[i] = direction
+
+    def perturb(
+        self,
+        where: Where,
+        radii: list[float | None],
+        watched: list[int],
+        keeps_all: bool,
+        chosen: set[Tensor] | None = None,
+    ) -> None:
         """Move the weights to w + e and clear the gradients.
 
         Args:
@@ -132,6 +163,7 @@ class Step(Transaction):
             radii: of each group, None for one that is not moved.
             watched: positions of the parameters whose norms are wanted.
             keeps_all: whether the PSF of all parameters is wanted; otherwise only that of the watched ones.
+            chosen: the parameters that may be moved; None for all.
         """
         assert self._first is not None
         members, gradients = self.members, self.first
@@ -148,7 +180,11 @@ class Step(Transaction):
         self._first = None
         places = members.places
         rhos: list[Any] = [radii[i] for i in members.groups]
-        if None in radii:
+        if self._directions is not None:
+            gradients, norm = self._directions, tensors.norm(self._directions)
+        if chosen is not None:
+            rhos = [rho if p in chosen else None for p, rho in zip(members.parameters, rhos, strict=True)]
+        if None in rhos:
             moved = [i for i, rho in enumerate(rhos) if rho is not None]
             weights, rhos, gradients = ([values[i] for i in moved] for values in (members.parameters, rhos, gradients))
             norm, places = tensors.norm(gradients), tensors.Places(weights)
@@ -157,7 +193,7 @@ class Step(Transaction):
         self.way_back.append(places.keep())
         if places.tensors:
             where.perturb_(places.tensors, gradients, rhos, norm)  # type: ignore[arg-type]
-        self.first = []
+        self.first, self._directions = [], None
         for parameter in members.parameters:
             parameter.grad = None
         torch.clear_autocast_cache()
@@ -237,8 +273,7 @@ class Step(Transaction):
         assert self._plain is not None
         memory = Memory(self.members.parameters, self._plain)
         if self.late:
-            late = tensors.copies([parameter.grad for parameter in self.late])  # type: ignore[misc]
-            memory = Memory(self.parameters, memory.values + late)
+            memory = self._with_late(memory)
         if type(between).remember is not Between.remember:
             between.remember(memory.values, self.gradients(), self.grad_norm)  # type: ignore[arg-type]
         if self.members.layout.may_overflow:  # two finite gradients may differ by more than half precision can hold
@@ -248,6 +283,28 @@ class Step(Transaction):
             tensors.select_(unless == 0, memory.values, [known.get(parameter) for parameter in memory.parameters])
         return memory
 
+    def combine(self, between: Between, memory: Memory | None) -> None:
+        """Let `between` change the second gradient; `memory` is what it has remembered of the PSF, if it does."""
+        if memory is None:
+            assert self._plain is not None
+            memory = self._with_late(Memory(self.members.parameters, self._plain))
+            if self.members.layout.may_overflow:
+                tensors.zero_unless_(torch.isfinite(tensors.norm(memory.values)), memory.values)
+        between.combine_(self.gradients(), memory.values)
+
+    def keep_averages(self, last: Memory | None, unless: Tensor | None) -> Memory | None:
+        """What `follow` made of the memory of `where`; the values before it where `unless` is 1 on the device."""
+        if unless is not None and self.averages is not None:
+            known = dict(zip(last.parameters, last.values, strict=True)) if last is not None else {}
+            others = [known.get(parameter) for parameter in self.averages.parameters]
+            tensors.select_(unless == 0, self.averages.values, others)
+        return self.averages
+
+    def _with_late(self, psf: Memory) -> Memory:
+        """The PSF with that of the parameters which only the second pass gave a gradient: it is that gradient."""
+        late = tensors.copies([parameter.grad for parameter in self.late])  # type: ignore[misc]
+        return Memory(self.parameters, psf.values + late) if late else psf
+
     def rollback(self) -> None:
         """Put everything back as if the step had not begun, unless it is done, and let go of all buffers."""
         super().rollback()
@@ -256,7 +313,7 @@ class Step(Transaction):
     def close(self) -> None:
         """Let go of all buffers."""
         self.guards, self.way_back = [], []
-        self._first = self._plain = None
+        self._first = self._plain = self._directions = self.averages = None
         self.first = []
 
 

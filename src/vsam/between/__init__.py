@@ -3,5 +3,7 @@
 from vsam.between.decayed import Decayed
 from vsam.between.orthogonal import Orthogonal
 from vsam.between.plain import Plain
+from vsam.between.surrogate_gap import SurrogateGap
+from vsam.between.weighted import Weighted
 
-__all__ = ["Decayed", "Orthogonal", "Plain"]
+__all__ = ["Decayed", "Orthogonal", "Plain", "SurrogateGap", "Weighted"]

@@ -16,6 +16,7 @@ class Always(DecidesBefore):
     """
 
     rate = 1.0
+    expected_rate = 1.0
 
     def wants_sample(self, step: int) -> bool:
         """Yes."""

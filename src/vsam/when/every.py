@@ -28,6 +28,11 @@ class Every(DecidesBefore):
         """1/k."""
         return 1 / self.k
 
+    @property
+    def expected_rate(self) -> float:
+        """1/k."""
+        return 1 / self.k
+
     def wants_sample(self, step: int) -> bool:
         """Whether `step` is 1 more than a multiple of k."""
         return (step - 1) % self.k == 0

@@ -1,7 +1,8 @@
 """Where is the second gradient taken?"""
 
 from vsam.where.adaptive_norm import AdaptiveNorm
+from vsam.where.friendly import Friendly
 from vsam.where.global_norm import GlobalNorm
 from vsam.where.random_subset import RandomSubset
 
-__all__ = ["AdaptiveNorm", "GlobalNorm", "RandomSubset"]
+__all__ = ["AdaptiveNorm", "Friendly", "GlobalNorm", "RandomSubset"]

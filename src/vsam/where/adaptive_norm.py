@@ -1,13 +1,14 @@
 """Move along the gradient measured in units of the weights, as ASAM does."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from torch import Tensor
 
 from vsam import tensors
-from vsam.errors import check_not_negative
+from vsam.errors import check_not_negative, check_only
 from vsam.parts import Where
-from vsam.where.global_norm import move_
+from vsam.where.global_norm import move_, of_only
 
 __all__ = ["AdaptiveNorm"]
 
@@ -20,6 +21,7 @@ class AdaptiveNorm(Where):
     Args:
         rho: ρ ≥ 0, about ten times SAM's.
         eta: η ≥ 0, keeps weights near zero movable.
+        only: "norm" to move the parameters of normalisation layers alone.
 
     Cost: two transient buffers of the size of the parameters.
 
@@ -31,8 +33,8 @@ class AdaptiveNorm(Where):
     Networks, ICML 2021.
     """
 
-    def __init__(self, rho: float = 0.5, eta: float = 0.01) -> None:
-        self.rho = check_not_negative("rho", rho)
+    def __init__(self, rho: float = 0.5, eta: float = 0.01, only: Literal["norm"] | None = None) -> None:
+        self.rho, self.only = check_not_negative("rho", rho), check_only(only)
         self.eta = check_not_negative("eta", eta)
 
     def perturb_(self, weights: list[Tensor], gradients: list[Tensor], rhos: Sequence[float], norm: Tensor) -> None:
@@ -49,4 +51,4 @@ class AdaptiveNorm(Where):
 
     def describe(self) -> str:
         """What this part does, as the end of a sentence."""
-        return "at a distance rho along the gradient, measured in units of the weights' own size"
+        return f"at a distance rho along the gradient{of_only(self.only)}, measured in units of the weights' own size"

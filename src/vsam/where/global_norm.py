@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 from torch import Tensor
 
 from vsam import tensors
-from vsam.errors import check_not_negative
+from vsam.errors import check_not_negative, check_only
 from vsam.parts import Where
 
-__all__ = ["GlobalNorm", "move_"]
+__all__ = ["GlobalNorm", "move_", "of_only"]
 
 
 class GlobalNorm(Where):
@@ -17,6 +18,7 @@ class GlobalNorm(Where):
 
     Args:
         rho: ρ ≥ 0, the radius for parameter groups that name none; the norm is over all groups.
+        only: "norm" to move the parameters of normalisation layers alone (SAM-ON).
 
     Reduces to: the base optimizer with ρ = 0.
     Cost: one addition to the weights.
@@ -28,8 +30,8 @@ class GlobalNorm(Where):
     Reference: Foret et al., Sharpness-Aware Minimization for Efficiently Improving Generalization, ICLR 2021.
     """
 
-    def __init__(self, rho: float = 0.05) -> None:
-        self.rho = check_not_negative("rho", rho)
+    def __init__(self, rho: float = 0.05, only: Literal["norm"] | None = None) -> None:
+        self.rho, self.only = check_not_negative("rho", rho), check_only(only)
 
     def perturb_(self, weights: list[Tensor], gradients: list[Tensor], rhos: Sequence[float], norm: Tensor) -> None:
         """`w ← w + ρ · g / (‖g‖ + 1e-12)`."""
@@ -37,7 +39,12 @@ class GlobalNorm(Where):
 
     def describe(self) -> str:
         """What this part does, as the end of a sentence."""
-        return "at a distance rho along the gradient"
+        return f"at a distance rho along the gradient{of_only(self.only)}"
+
+
+def of_only(only: str | None) -> str:
+    """What is said of the parameters that are moved, if not all are."""
+    return " of the normalisation layers' parameters" if only == "norm" else ""
 
 
 def move_(weights: list[Tensor], directions: list[Tensor], rhos: Sequence[float], length: Tensor) -> None:

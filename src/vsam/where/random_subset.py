@@ -2,14 +2,14 @@
 
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
 from vsam import tensors
-from vsam.errors import check_count, check_fraction, check_not_negative
+from vsam.errors import check_count, check_fraction, check_not_negative, check_only
 from vsam.parts import Where, generator_from, generator_state
-from vsam.where.global_norm import move_
+from vsam.where.global_norm import move_, of_only
 
 __all__ = ["RandomSubset"]
 
@@ -23,6 +23,7 @@ class RandomSubset(Where):
         rho: ρ ≥ 0, the radius.
         beta: β in (0, 1], the share of tensors that are perturbed.
         seed: of the private generator that draws.
+        only: "norm" to draw from the parameters of normalisation layers alone.
 
     Reduces to: `GlobalNorm` with β = 1.
     Cost: as `GlobalNorm`. It saves almost nothing, since the gradient of nearly every tensor is needed anyway.
@@ -34,8 +35,10 @@ class RandomSubset(Where):
     Reference: Du et al., Efficient Sharpness-aware Minimization for Improved Training of Neural Networks, ICLR 2022.
     """
 
-    def __init__(self, rho: float = 0.05, beta: float = 0.6, seed: int = 0) -> None:
-        self.rho = check_not_negative("rho", rho)
+    def __init__(
+        self, rho: float = 0.05, beta: float = 0.6, seed: int = 0, only: Literal["norm"] | None = None
+    ) -> None:
+        self.rho, self.only = check_not_negative("rho", rho), check_only(only)
         self.beta = check_fraction("beta", beta, zero=False)
         self.seed = check_count("seed", seed, least=0, why="seeds are not negative")
         self.generator: random.Random = random.Random(self.seed)
@@ -50,7 +53,7 @@ class RandomSubset(Where):
     def describe(self) -> str:
         """What this part does, as the end of a sentence."""
         subset = f" of a random {self.beta:.0%} of the tensors" if self.beta < 1 else ""
-        return f"at a distance rho along the gradient{subset}"
+        return f"at a distance rho along the gradient{of_only(self.only)}{subset}"
 
     def state_dict(self) -> dict[str, Any]:
         """The generator."""

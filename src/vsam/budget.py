@@ -1,0 +1,39 @@
+"""What share of the steps a budget, or a speed, allows the second gradient."""
+
+import math
+
+from vsam.errors import check_fraction
+
+__all__ = ["check_budget"]
+
+_EXAMPLE = "write VSAM(base, budget=0.2, total_steps=epochs * len(loader))"
+
+
+def check_budget(budget: float | None, target: str | None, total_steps: int | None, variant: str) -> float | None:
+    """The share of steps that may be sampled, None if neither names it; refuses what contradicts itself."""
+    if budget is None and target is None:
+        if total_steps is not None:
+            raise ValueError(f"total_steps is the length over which a budget is spent: {_EXAMPLE}, or leave it out.")
+        return None
+    if budget is not None and target is not None:
+        raise ValueError(f"budget and target say the same in two ways, got {budget!r} and {target!r}: give one.")
+    if variant != "paper":
+        raise ValueError(f"variant={variant!r} has a law of its own for when to sample: leave out the budget.")
+    share = _share(target) if target is not None else check_fraction("budget", budget, zero=False)
+    if total_steps is None:
+        raise ValueError(f"A budget is spent over the whole run, so its length is needed: {_EXAMPLE}.")
+    return share
+
+
+def _share(target: object) -> float:
+    """Of passes 1 + p per step and SAM's 2 comes a speed of 2/(1 + p)."""
+    try:
+        speed = float(str(target).strip().lower().removesuffix("x"))
+    except ValueError:
+        speed = math.nan
+    if not 1 <= speed < 2:
+        raise ValueError(
+            f"target must be a multiple of SAM's speed from '1x' to below '2x', which is that of the base optimizer, "
+            f"got {target!r}: write target='1.6x'."
+        )
+    return 2 / speed - 1

@@ -1,0 +1,56 @@
+"""Sample at random steps, at a fixed rate."""
+
+import random
+from typing import Any
+
+from vsam.errors import check_count, check_entries, check_fraction
+from vsam.parts import DecidesBefore, generator_from, generator_state
+
+__all__ = ["Bernoulli"]
+
+
+class Bernoulli(DecidesBefore):
+    """Take the second gradient with probability `rate` at each step, whatever happened before.
+
+    Args:
+        rate: the probability, in (0, 1].
+        seed: of the private generator that draws.
+
+    Reduces to: `Always` with rate = 1; `Variation` with α = 0 behind its start phase.
+    Cost: 1 + rate passes per step on average. Gaps have no bound: one of 5/rate steps or more follows a sample in about
+    one case of 150.
+
+    Example:
+        >>> when = Bernoulli(0.5, seed=1)
+        >>> [when.wants_sample(step) for step in (1, 2, 3, 4)]
+        [True, False, False, True]
+    """
+
+    rate: float = 1.0
+
+    def __init__(self, rate: float, seed: int = 0) -> None:
+        self.rate = check_fraction("rate", rate, zero=False)
+        self.seed = check_count("seed", seed, least=0, why="seeds are not negative")
+        self.generator: random.Random = random.Random(self.seed)
+
+    @property
+    def expected_rate(self) -> float:
+        """The rate."""
+        return self.rate
+
+    def wants_sample(self, step: int) -> bool:
+        """By draw."""
+        return self.generator.random() < self.rate
+
+    def describe(self) -> str:
+        """What this part does, as the end of a sentence."""
+        return f"takes the second gradient at each step with probability {self.rate:g}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """The generator."""
+        return {"generator": generator_state(self.generator)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from what `state_dict` returned."""
+        check_entries(state, ("generator",))
+        self.generator = generator_from(state["generator"])

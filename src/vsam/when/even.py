@@ -1,0 +1,69 @@
+"""Sample a given share of the steps, evenly spread."""
+
+import math
+from fractions import Fraction
+
+from vsam.caller import warn_caller
+from vsam.errors import check_count, check_fraction
+from vsam.parts import DecidesBefore
+
+__all__ = ["Even"]
+
+
+class Even(DecidesBefore):
+    """Take the second gradient at a share `budget` of the steps, as evenly spread as whole steps allow.
+
+    Step i samples iff ⌈i · budget⌉ > ⌈(i − 1) · budget⌉, in exact arithmetic. So the first step does, n steps hold
+    ⌈n · budget⌉ samples, and from one sample to the next are at most ⌈1/budget⌉ steps, however long the run is.
+
+    Args:
+        budget: the share, in (0, 1].
+        total_steps: T, the length of the run. One that turns out longer goes on with the same share, and says so once.
+
+    Reduces to: `Every(k)` with budget = 1/k; `Always` with 1.
+    Cost: 1 + budget passes per step.
+
+    Example:
+        >>> when = Even(0.4, total_steps=10)
+        >>> [step for step in range(1, 11) if when.wants_sample(step)]
+        [1, 3, 6, 8]
+    """
+
+    def __init__(self, budget: float, total_steps: int) -> None:
+        self.budget = check_fraction("budget", budget, zero=False)
+        self.total_steps = check_count("total_steps", total_steps, least=1, why="the budget is a share of the run")
+        self._share = Fraction(self.budget).limit_denominator(10**6)  # 0.1 is a tenth, which no binary number is
+
+    @property
+    def rate(self) -> float:
+        """The budget."""
+        return self.budget
+
+    @property
+    def expected_rate(self) -> float:
+        """The budget."""
+        return self.budget
+
+    @property
+    def longest_gap(self) -> int:
+        """The most steps from one sample to the next."""
+        return math.ceil(1 / self._share)
+
+    def wants_sample(self, step: int) -> bool:
+        """Whether the samples that are due rise at this step."""
+        return math.ceil(step * self._share) > math.ceil((step - 1) * self._share)
+
+    def advance(self, step: int, was_sampled: bool, was_skipped: bool) -> None:
+        """Say that the run has become longer than planned, at the step at which it does."""
+        if step == self.total_steps + 1:
+            warn_caller(
+                f"The run is longer than total_steps={self.total_steps}: the budget of {self.budget:g} is spent on at "
+                "the same share."
+            )
+
+    def describe(self) -> str:
+        """What this part does, as the end of a sentence."""
+        return (
+            f"takes the second gradient at {self.budget:.3g} of the steps, evenly spread and at most "
+            f"{self.longest_gap} apart"
+        )
