@@ -1,14 +1,13 @@
 """The paper's claims on the page, as the studies in the folder say."""
 
+import html
 import json
 import shutil
 from pathlib import Path
 
 from lab.report.made import make_run
-from vsam.lab.paper.claims import judge
+from vsam.lab.paper.summary import claims_in
 from vsam.lab.report import write_report
-from vsam.lab.report.page.judged import judge_folders
-from vsam.lab.study.write import read_studies
 
 RESULTS = Path(__file__).resolve().parents[4] / "benchmarks/results/small"
 
@@ -17,20 +16,14 @@ def test_the_page_has_every_verdict_of_the_studies_in_the_folder(tmp_path):
     make_run(tmp_path / "studies/runs/sam", "sam")
     shutil.copy(RESULTS / "table1.json", tmp_path / "studies")
     page = write_report([tmp_path / "studies"], tmp_path / "report.html", figures=False).page.read_text("utf-8")
-    verdicts = judge(read_studies(tmp_path / "studies"))
-    ran = [verdict for verdict in verdicts if verdict.verdict != "not run"]
+    summary = claims_in(tmp_path / "studies")
+    verdicts = [verdict for claim in summary.claims for verdict in claim.verdicts]
     assert "<h2>The paper’s claims and our runs</h2>" in page
-    assert page.count('<details class="claim">') == len({verdict.claim for verdict in ran})
-    assert f"judged {len(ran)} times: " in page
-    assert page.count(f"<td>{ran[0].verdict}</td>") == sum(verdict.verdict == ran[0].verdict for verdict in ran)
-    assert f"<td>{ran[0].ours}</td>" in page
-
-
-def test_what_was_not_run_is_only_named():
-    [judged], problems = judge_folders([RESULTS])
-    assert problems == []
-    assert judged.missing == []
-    assert "supported" in judged.tally
+    assert page.count(html.escape(summary.tally)) == 2
+    assert page.count('<details class="claim">') == len(summary.claims)
+    for word in ("supported", "undecided", "not run"):
+        assert page.count(f"<td>{word}</td>") == sum(verdict.verdict == word for verdict in verdicts) > 0
+    assert f"<td>{verdicts[0].ours}</td>" in page
 
 
 def test_folders_without_studies_say_nothing_and_damaged_ones_are_named(tmp_path):

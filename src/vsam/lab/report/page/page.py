@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 import vsam
 from vsam.lab.paper import numbers
+from vsam.lab.paper.summary import LEGEND
 from vsam.lab.report.groups import Group, labels_of
 from vsam.lab.report.page.charts import Chart
 from vsam.lab.report.page.judged import Judged
@@ -85,6 +86,7 @@ def make_page(
         summary=overall(groups),
         dates=dates(groups, date.today()),
         judged=judged,
+        legend=LEGEND,
         flawed=[*outside, *(run for group in groups for run in group.runs if run.problems)],
         facts_of=_facts,
         specs=_script_json(
