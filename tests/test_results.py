@@ -1,5 +1,6 @@
 """What the pages say of our results is what the results say."""
 
+import json
 import runpy
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -41,6 +42,24 @@ def test_figures_are_drawn_from_the_numbers(name, tmp_path):
 
 def test_verdicts_follow_from_the_numbers():
     assert (RESULTS / "claims.md").read_text(encoding="utf-8") == to_markdown(judge(read_studies(RESULTS)))
+
+
+@pytest.mark.parametrize(("what", "file", "pages"), [("short", "short-runs", ["docs/choosing.md"])])
+def test_tables_of_small_runs_follow_from_their_files(what, file, pages):
+    script = runpy.run_path(str(REPOSITORY / "benchmarks/small_runs.py"))
+    content = json.loads((REPOSITORY / f"benchmarks/results/{file}.json").read_text(encoding="utf-8"))
+    table, plan = script[f"{what}_table"](content["runs"]), script[what.upper()]
+    assert len(content["runs"]) == len(plan) * len(script["SEEDS"])
+    for page in (f"benchmarks/results/{file}.md", *pages):
+        assert table in (REPOSITORY / page).read_text(encoding="utf-8"), page
+
+
+def test_small_runs_can_be_measured():
+    script = runpy.run_path(str(REPOSITORY / "benchmarks/small_runs.py"))
+    law = {"alpha": 0.2, "window": 10, "start": 2, "initial_samples": 3, "max_rate": 0.4}
+    found = script["short"]({"steps": 24, "law": law}, seed=0)
+    assert 2 / 24 <= found["share"] < 0.6
+    assert len(found["share_by_quarter"]) == 4
 
 
 def test_the_speed_of_batches_can_be_measured():
