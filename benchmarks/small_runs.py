@@ -41,14 +41,10 @@ SHORT: tuple[Settings, ...] = tuple(
     if steps < 10_000 or law in ({"alpha": 0.1}, {"alpha": 0.2}, {"alpha": 0.4})
 )
 ADAMW: tuple[Settings, ...] = (
-    *({"method": "adamw", "rho": 0.0, "lr": lr} for lr in (0.0005, 0.001, 0.002, 0.005)),
-    *(
-        {"method": method, "rho": rho, "lr": lr}
-        for lr in (0.001, 0.002)
-        for method in ("sam", "vsam", "vsam-a")
-        for rho in (0.02, 0.05, 0.1, 0.2, 0.4)
-        if method == "sam" or 0.05 <= rho <= 0.2
-    ),
+    *({"method": "adamw", "rho": 0.0, "lr": lr} for lr in (0.001, 0.002, 0.005)),
+    *({"method": name, "rho": rho, "lr": 0.001} for name in ("sam", "vsam") for rho in (0.05, 0.1, 0.2)),
+    *({"method": "sam", "rho": rho, "lr": 0.002} for rho in (0.02, 0.05, 0.1, 0.2, 0.4)),
+    *({"method": name, "rho": rho, "lr": 0.002} for name in ("vsam", "vsam-a") for rho in (0.05, 0.1, 0.2)),
 )
 
 

@@ -44,7 +44,9 @@ def test_verdicts_follow_from_the_numbers():
     assert (RESULTS / "claims.md").read_text(encoding="utf-8") == to_markdown(judge(read_studies(RESULTS)))
 
 
-@pytest.mark.parametrize(("what", "file", "pages"), [("short", "short-runs", ["docs/choosing.md"])])
+@pytest.mark.parametrize(
+    ("what", "file", "pages"), [("short", "short-runs", ["docs/choosing.md"]), ("adamw", "adamw", [])]
+)
 def test_tables_of_small_runs_follow_from_their_files(what, file, pages):
     script = runpy.run_path(str(REPOSITORY / "benchmarks/small_runs.py"))
     content = json.loads((REPOSITORY / f"benchmarks/results/{file}.json").read_text(encoding="utf-8"))
