@@ -233,6 +233,22 @@ def test_the_diff_in_the_readme_runs_and_is_the_closure_example() -> None:
     assert {line.strip() for line in after} <= example
 
 
+PLAIN_LOOPS = blocks(ROOT / "docs/loops/plain.md", "diff")
+
+
+@pytest.mark.parametrize("diff", PLAIN_LOOPS, ids=["closure", "perturb", "accumulation", "clipping", "scaling"])
+def test_both_sides_of_the_diffs_for_plain_loops_train(diff: str) -> None:
+    diff = diff.replace('"cuda"', '"cpu"').replace("torch.float16", "torch.bfloat16")
+    for sign in "-+":
+        names = surroundings()
+        del names["optimizer"]
+        weights = [layer.weight.clone() for layer in names["model"] if isinstance(layer, nn.Linear)]
+        exec("\n".join(line[1:] for line in diff.splitlines() if line[:1] in (sign, " ", "")), names)
+        layers = [layer for layer in names["model"] if isinstance(layer, nn.Linear)]
+        assert not any(torch.equal(weight, layer.weight) for weight, layer in zip(weights, layers, strict=True))
+    assert names["optimizer"].num_samples == names["optimizer"].last.step == len(names["loader"])
+
+
 def test_the_page_on_parts_runs_and_its_parts_resume() -> None:
     names: dict[str, Any] = {}
     exec("\n".join(blocks(ROOT / "docs/writing-a-part.md", "python")), names)

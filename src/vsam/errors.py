@@ -48,7 +48,16 @@ ACCUMULATION_EXAMPLE = """
         return total
     optimizer.step(closure)"""
 
+_LIGHTNING = (
+    "In Lightning, write class Net(SharpnessAwareModule, LightningModule), with SharpnessAwareModule from "
+    "vsam.integrations.lightning; in manual optimisation, give step() a closure, or call perturb() after "
+    "manual_backward(loss). With Fabric, do so after fabric.backward(loss), and give it our scaler for 16-mixed: "
+    "Fabric(plugins=MixedPrecision('16-mixed', device, scaler=vsam.amp.GradScaler(device)))."
+)
+
 _FOREIGN_LOOPS = {
+    "lightning": _LIGHTNING,
+    "pytorch_lightning": _LIGHTNING,
     "transformers": "The Trainer of transformers runs one pass per step: write "
     "vsam.integrations.transformers.SharpnessAwareTrainer(…) in place of Trainer(…), or put SharpnessAwareMixin before "
     "a trainer of your own.",
@@ -58,9 +67,9 @@ _FOREIGN_LOOPS = {
 """What to write in the loops of other packages."""
 
 
-def foreign_loop() -> str | None:
-    """What to write instead, where the loop of a package that we know has called; None elsewhere."""
-    package = calling_package(_FOREIGN_LOOPS)
+def foreign_loop(*packages: str) -> str | None:
+    """What to write instead, where the loop of one of these packages has called, or of any we know; None elsewhere."""
+    package = calling_package(packages or _FOREIGN_LOOPS)
     return None if package is None else _FOREIGN_LOOPS[package]
 
 
@@ -159,7 +168,8 @@ def check_base(base: object) -> Optimizer:
             )
         if not isinstance(one, Optimizer):
             got = one.__name__ if isinstance(one, type) else type(one).__name__
-            remedy = foreign_loop() or "Write base = torch.optim.SGD(model.parameters(), lr=0.1) and give that."
+            trainer = foreign_loop("transformers", "accelerate")  # which make the base from a class
+            remedy = trainer or "Write base = torch.optim.SGD(model.parameters(), lr=0.1) and give that."
             raise ValueError(f"base must be a constructed optimizer, or a list of them, got {got}. {remedy}")
     if isinstance(base, list | tuple):
         if not base:
