@@ -169,6 +169,8 @@ class _Step:
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Run a pass, and let nobody see the second."""
         if self.optimizer.is_second_pass:
+            if self.unscaled is not None:
+                self.unscaled.is_unscaled = False
             with metrics_kept(self.module):
                 return self.second(*args, **kwargs)
         loss = self.first(*args, **kwargs)
@@ -254,19 +256,21 @@ class _FirstUnscaled:
     """A scaler whose first pass was unscaled already, so that hooks see the gradient."""
 
     def __init__(self, scaler: GradScaler) -> None:
-        self._scaler, self._was_asked = scaler, False
+        self._scaler = scaler
+        self.is_unscaled = False
+        """Whether the gradients are, as they are between the two passes."""
 
     def unscale(self, optimizer: SharpnessAware) -> None:
         """Take out the scaler's factor from the gradients of the first pass."""
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         with torch.no_grad():
             tensors.multiply_(gradients, self._scaler.inverse_scale())
+        self.is_unscaled = True
 
     def inverse_scale(self) -> Tensor:
-        """1 in the first pass, then 1/scale."""
+        """1/scale, or 1 where that has been done."""
         inverse = self._scaler.inverse_scale()
-        was_asked, self._was_asked = self._was_asked, True
-        return inverse if was_asked else torch.ones_like(inverse)
+        return torch.ones_like(inverse) if self.is_unscaled else inverse
 
     def take_overflow(self, optimizer: SharpnessAware, found_inf: Tensor) -> None:
         """Pass on whether gradients overflowed."""
