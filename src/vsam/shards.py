@@ -98,11 +98,13 @@ def over_all(numbers: list[Tensor], groups: Sequence[Groups]) -> Tensor:
     return sums.sum()
 
 
-def units(model: nn.Module | None) -> list[Any]:
+def units(model: object) -> list[Any]:
     """The modules of a model to which `fully_shard` was applied."""
     module = sys.modules.get("torch.distributed.fsdp")
     kind = getattr(module, "FSDPModule", None)
-    return [] if model is None or kind is None else [part for part in model.modules() if isinstance(part, kind)]
+    if kind is None or not isinstance(model, nn.Module):
+        return []
+    return [part for part in model.modules() if isinstance(part, kind)]
 
 
 def reshard(modules: list[Any]) -> None:
