@@ -6,7 +6,7 @@ Lightning starts the second process itself. Each writes what it has at the end.
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -23,8 +23,9 @@ warnings.filterwarnings("ignore")
 class Net(SharpnessAwareModule, LightningModule):
     """Automatic or manual optimisation; without BatchNorm, so that the number of processes does not matter."""
 
-    def __init__(self, is_automatic: bool) -> None:
+    def __init__(self, is_automatic: bool, sync: Literal["global", "rank"]) -> None:
         super().__init__()
+        self.sync = sync
         torch.manual_seed(0)
         self.network = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 2))
         self.automatic_optimization = is_automatic
@@ -56,16 +57,18 @@ class Net(SharpnessAwareModule, LightningModule):
 
     def configure_optimizers(self) -> Any:
         base = torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
-        return vsam.VSAM(base, model=self, rho=0.5, window=4, slices=2, start=2)
+        model: Any = self if self.sync == "global" else self.trainer.strategy.model  # DDP's module
+        return vsam.VSAM(base, model=model, rho=0.5, window=4, slices=2, start=2, sync=self.sync)
 
 
-def train(is_automatic: bool, devices: int) -> dict[str, Any]:
+def train(name: str, devices: int) -> dict[str, Any]:
+    is_automatic = name != "manual"
     options: dict[str, Any] = {"accumulate_grad_batches": 2, "gradient_clip_val": 0.5} if is_automatic else {}
     options["use_distributed_sampler"] = False  # Lightning's shuffles
     silent = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     strategy = "ddp" if devices > 1 else "auto"
     trainer = Trainer(accelerator="cpu", devices=devices, strategy=strategy, max_epochs=1, **options, **silent)
-    net = Net(is_automatic)
+    net = Net(is_automatic, "rank" if name == "rank" else "global")
     trainer.fit(net)
     return {
         "weights": [parameter.detach().clone() for parameter in net.network.parameters()],
@@ -77,5 +80,5 @@ def train(is_automatic: bool, devices: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    results = {name: train(name == "automatic", 2) for name in ("automatic", "manual")}
+    results = {name: train(name, 2) for name in ("automatic", "manual", "rank")}
     torch.save(results, Path(sys.argv[1], f"{torch.distributed.get_rank()}.pt"))

@@ -22,7 +22,7 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     script: dict[str, object] = {"__name__": "script"}
     exec(compile(SCRIPT.read_text(), str(SCRIPT), "exec"), script)
     for name in ("automatic", "manual"):
-        one = script["train"](name == "automatic", 1)  # type: ignore[operator]
+        one = script["train"](name, 1)  # type: ignore[operator]
         for rank in (first[name], second[name]):
             assert all(map(torch.equal, rank["weights"], first[name]["weights"]))
             for weight, expected in zip(rank["weights"], one["weights"], strict=True):
@@ -32,3 +32,6 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
             assert rank["num_seen"] == 32
             assert rank["loss"] == pytest.approx(one["loss"], rel=1e-5)
         assert one["num_seen"] == 64
+    assert all(map(torch.equal, first["rank"]["weights"], second["rank"]["weights"]))
+    assert not any(map(torch.equal, first["rank"]["weights"], first["automatic"]["weights"]))
+    assert first["rank"]["num_samples"] == second["rank"]["num_samples"] > 0

@@ -13,14 +13,16 @@ from torchmetrics.classification import MulticlassAccuracy
 
 import lightning_net as nets
 import vsam
+from vsam.integrations.lightning import SharpnessAwareModule
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "loops" / "lightning.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "loops" / "lightning.md").read_text()
 
 pytestmark = [*nets.PACKAGE_WARNINGS, pytest.mark.slow]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+def blocks(language: str, page: str = PAGE) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
 
 
 def side(diff: str, sign: str) -> str:
@@ -57,6 +59,27 @@ def test_both_sides_of_a_diff_train(diff: str) -> None:
 
 def kind(diff: str) -> str:
     return "manual" if "manual_backward" in diff else "automatic"
+
+
+def test_the_readmes_module_trains() -> None:
+    diff = blocks("diff", (ROOT / "README.md").read_text())[2]
+    instances: list[Any] = []
+    for sign in "-+":
+        names = surroundings() | {"vsam": vsam, "SharpnessAwareModule": SharpnessAwareModule}
+        module, loop = side(diff, sign).split("\ntrainer =")
+        exec(module, names)
+
+        class Whole(names["Net"]):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.network = nets.network()
+                instances.append(self)
+
+            training_step = nets.Ordinary.training_step
+
+        exec(f"trainer ={loop}", names | {"Net": Whole})
+    assert all(moved(instance.network) for instance in instances)
+    assert instances[1].trainer.optimizers[0].num_samples == 4
 
 
 def test_esam_and_fabrics_scaler() -> None:
