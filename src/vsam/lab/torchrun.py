@@ -24,5 +24,5 @@ def check_command(name: str | None) -> None:
     if num_started() > 1 and name != "train":
         raise UserError(
             f"torchrun is for vsam train: {num_started()} processes of vsam {name or ''} would do the same work. Start "
-            "it without torchrun."
+            "it without torchrun; compare and study give each run several processes by --ray --workers N."
         )

@@ -11,10 +11,10 @@ TABLES = {"--json", "--csv", "--markdown", "--latex"}
 
 OPTIONS = {
     "train": {"recipe"} | SHARED,
-    "compare": {"--recipe", "--methods", "--seeds"} | SHARED | TABLES,
+    "compare": {"--recipe", "--methods", "--seeds", "--ray", "--workers"} | SHARED | TABLES,
     "study": {
         *("name", "--scale", "--out", "--seeds", "--only", "--methods", "--dry-run", "--compare-paper", "--details"),
-        *("--ray", "--json", "--data-dir", "--device", "--tensorboard"),
+        *("--ray", "--workers", "--json", "--data-dir", "--device", "--tensorboard"),
     },
     "report": {"runs", "--out", "-o", "--title", "--figures"},
     "tune": {"recipe", "--method", "--trials", "--search", "--seeds", "--storage", "--timeout"} | SHARED,

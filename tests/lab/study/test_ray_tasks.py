@@ -73,3 +73,9 @@ def test_it_says_how_cores_and_gpus_are_shared_out():
     assert _sharing(1, 1, 0, {"CPU": 2.0}).endswith("1 core and no GPU; Ray has 2 cores and 0 GPUs: 1 at a time.")
     with pytest.raises(UserError, match="Ray has no GPU to offer"):
         _sharing(9, 1, 1, {"CPU": 2.0})
+    # Runs with several workers, which have a GPU each.
+    assert _sharing(9, 8, 4, cluster).startswith("Ray: 9 runs, each with 8 cores and 4 GPUs of its own;")
+    with pytest.raises(UserError, match=r"Each run needs 99 cores for its workers, and Ray has .* fewer --workers"):
+        _sharing(9, 99, 4, cluster)
+    with pytest.raises(UserError, match=r"Each run needs 99 GPUs for its workers, and Ray has .* fewer --workers"):
+        _sharing(9, 8, 99, cluster)

@@ -21,6 +21,7 @@ from vsam.lab.cli.options import (
 )
 from vsam.lab.cli.output import check_file, is_standard_output, make_console, write_output
 from vsam.lab.cli.progress import make_progress
+from vsam.lab.cli.ray import Ray, Workers, choose_ray_device, trainer
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
 from vsam.lab.methods import all_methods, find_method
@@ -52,6 +53,8 @@ def compare(
     use: Use = None,
     data_dir: DataDir = None,
     device: Device = None,
+    ray: Ray = None,
+    workers: Workers = 1,
     tensorboard: TensorBoard = False,
     json: Annotated[_File, _output("json")] = None,
     csv: Annotated[_File, _output("csv")] = None,
@@ -66,7 +69,6 @@ def compare(
     from vsam.lab.comparison.rows import summarise
     from vsam.lab.comparison.tables import SPEEDS, to_record, to_terminal
     from vsam.lab.recipes.load import load_recipe
-    from vsam.lab.runs.environment import choose_device
     from vsam.lab.runs.folder import run_path
     from vsam.lab.runs.tensorboard import observer
 
@@ -79,15 +81,15 @@ def compare(
     to_output = [name for name, file in files.items() if is_standard_output(file)]
     if len(to_output) > 1:
         raise UserError(f"Only one table fits the standard output, got - for {' and '.join(to_output)}.")
-    chosen, target, observe = choose_device(device), folder(out) or Path("runs"), observer(tensorboard)
+    chosen, target, observe = choose_ray_device(device, ray), folder(out) or Path("runs"), observer(tensorboard)
     first = load_recipe(recipe, tiny=tiny, changes=changes or ())
     recipes = [first.updated(method=name, seed=first.seed + i) for i in range(seeds) for name in names]
     make_folder(target)
     place = run_path(target, first).parent.parent
     for file in files.values():
         check_file(file)
-    with resumable(), make_progress() as progress:
-        runs, failures = run_comparison(recipes, target, data_dir, chosen, progress, observe)
+    with resumable(), trainer(ray, workers) as train, make_progress() as progress:
+        runs, failures = run_comparison(recipes, target, data_dir, chosen, progress, observe, train)
     rows = summarise(runs)
     if rows:
         write_atomically(place / "comparison.json", to_record(typed_command(), rows, runs))

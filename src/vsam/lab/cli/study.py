@@ -11,6 +11,7 @@ from vsam.lab.cli.compare import method_names
 from vsam.lab.cli.names import SCALES, STUDIES
 from vsam.lab.cli.options import DataDir, Device, JsonFile, Out, TensorBoard, Use, folder
 from vsam.lab.cli.output import check_file
+from vsam.lab.cli.ray import Ray, Workers
 from vsam.lab.errors import RunError, UserError
 
 __all__ = ["fill_ray", "study"]
@@ -51,14 +52,8 @@ def study(
     details: Annotated[
         bool, typer.Option("--details", help="With --compare-paper: every effect, its interval and why.")
     ] = False,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            "--ray",
-            metavar="[ADDRESS]",
-            help="Train the runs as Ray tasks, here or on a cluster. On GPUs each run has one of its own.",
-        ),
-    ] = None,
+    ray: Ray = None,
+    workers: Workers = 1,
     json: JsonFile = None,
     use: Use = None,
     data_dir: DataDir = None,
@@ -84,7 +79,12 @@ def study(
     if name is not None:
         check_scale(target, name, chosen)
         given = {"--seeds": seeds, "--only": only, "--ray": ray, "--data-dir": data_dir, "--device": device}
-        given |= {"--methods": methods != "all", "--dry-run": dry_run, "--tensorboard": tensorboard}
+        given |= {
+            "--workers": workers > 1,
+            "--methods": methods != "all",
+            "--dry-run": dry_run,
+            "--tensorboard": tensorboard,
+        }
         if KNOWN[name].measure and any(given.values()):
             option = next(option for option, value in given.items() if value)
             raise UserError(f"{option} does nothing for {name}, which trains no network. Leave it out.")
@@ -98,6 +98,7 @@ def study(
             data_dir=data_dir,
             device=device,
             ray=ray,
+            workers=workers,
             tensorboard=tensorboard,
             json=json,
         )

@@ -2,23 +2,21 @@
 
 import json as json_module
 import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 import typer
 
 from vsam.lab.cli.options import resumable, typed_command
 from vsam.lab.cli.output import is_standard_output, make_console, write_output
 from vsam.lab.cli.progress import make_progress
+from vsam.lab.cli.ray import choose_ray_device, trainer
 from vsam.lab.errors import UserError
 from vsam.lab.files import make_folder, write_atomically
-from vsam.lab.runs.environment import choose_device
 from vsam.lab.runs.tensorboard import observer
 from vsam.lab.study.estimate import Estimate, estimate_study
-from vsam.lab.study.run import Train, run_study
+from vsam.lab.study.run import run_study
 from vsam.lab.study.study import Outcome, Scale, Study
 from vsam.lab.study.write import read_studies, write_study
 
@@ -38,17 +36,13 @@ class Request:
     data_dir: Path | None
     device: str | None
     ray: str | None
+    workers: int
     tensorboard: bool
     json: Path | None
 
     def estimate(self) -> Estimate:
         """What it will take."""
         return estimate_study(self.study, self.scale, self.seeds, self.out, only=self.only, methods=self.methods)
-
-    def choose_device(self) -> torch.device:
-        """Where to train; a cluster may have GPUs where this machine has none."""
-        is_elsewhere = self.ray is not None and self.device == "cuda"
-        return torch.device("cuda") if is_elsewhere else choose_device(self.device)
 
 
 def show_estimate(request: Request) -> None:
@@ -72,11 +66,11 @@ def run(request: Request) -> list[str]:
         with resumable(), make_progress() as progress:
             outcome = request.study.measure(request.scale, request.out, progress)
     else:
-        device, observe = request.choose_device(), observer(request.tensorboard)
+        device, observe = choose_ray_device(request.device, request.ray), observer(request.tensorboard)
         if (estimate := request.estimate()).missing:
             typer.echo(estimate.sentence(), err=True)
         make_folder(request.out)
-        with resumable(), _trainer(request.ray) as train, make_progress() as progress:
+        with resumable(), trainer(request.ray, request.workers) as train, make_progress() as progress:
             outcome = run_study(
                 request.study,
                 request.scale,
@@ -97,17 +91,6 @@ def run(request: Request) -> list[str]:
         if not is_standard_output(request.json):
             _show(outcome, request.out, paths)
     return outcome.failures
-
-
-@contextmanager
-def _trainer(ray: str | None) -> Iterator[Train | None]:
-    if ray is None:
-        yield None
-        return
-    from vsam.lab.study.ray_tasks import ray_trainer
-
-    with ray_trainer(ray) as train:
-        yield train
 
 
 def _show(outcome: Outcome, out: Path, paths: Sequence[Path]) -> None:

@@ -16,9 +16,11 @@ from vsam.lab.runs.store import RunStore, sentence
 from vsam.lab.runs.tensorboard import Observe
 from vsam.lab.runs.train import Run, load_data
 
-__all__ = ["compare", "count_steps"]
+__all__ = ["Train", "compare", "count_steps"]
 
 _Failures = list[tuple[Recipe, str]]
+Train = Callable[[Sequence[Recipe], RunStore, Path | None, torch.device, Progress, Observe], list[str]]
+"""Trains recipes and returns a sentence for each that is not finished."""
 
 
 def compare(
@@ -28,12 +30,13 @@ def compare(
     device: torch.device,
     progress: Progress | None = None,
     observe: Observe = lambda run: None,
+    train: Train | None = None,
 ) -> tuple[list[FinishedRun], list[str]]:
     """Train every recipe, the ones of a seed in turns of one epoch, so that noise of the machine hits all alike.
 
     Finished runs are kept, begun ones are continued. A run that fails, is damaged, or that another process is at, does
     not stop the others: returns the finished runs, and a sentence for each that is not. `observe` is called with
-    every run before it trains.
+    every run before it trains. Where `train` is given, it trains the runs instead, in an order of its own.
     """
     shown = progress or NullProgress()
     store = out if isinstance(out, RunStore) else RunStore(out)
@@ -41,9 +44,13 @@ def compare(
     missing = [recipe for recipe in recipes if not store.run(recipe).is_finished]
     if not missing:  # then no data are needed
         return store.finished(recipes), damaged
-    dataset = load_data(recipes[0], data_dir, device)
+    dataset = load_data(recipes[0], data_dir, device if train is None else torch.device("cpu"))
     total = count_steps(recipes[0], dataset)
     shown.begin([(r.label, r.seed, store.run(r).steps_done, total) for r in recipes])
+    if train is not None:
+        sentences = train(missing, store, None if data_dir is None else Path(data_dir), device, shown, observe)
+        store.refresh(missing)
+        return store.finished(recipes), [*damaged, *sentences]
     failures: _Failures = []
     for seed in dict.fromkeys(recipe.seed for recipe in missing):
         own = [recipe for recipe in missing if recipe.seed == seed]

@@ -1,10 +1,10 @@
 """The runs of a study as Ray tasks, on this machine or on a cluster that shares its files."""
 
+import importlib.util
 import logging
 import os
 import socket
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,16 +12,15 @@ from typing import Any
 
 import torch
 
+from vsam.lab.comparison.compare import Train
 from vsam.lab.comparison.progress import Progress
-from vsam.lab.errors import RunError, UserError
-from vsam.lab.recipes.load import bring
+from vsam.lab.errors import UserError
 from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.runs.finished import read_epochs
 from vsam.lab.runs.folder import check_settings, run_path
 from vsam.lab.runs.store import RunStore, sentence
 from vsam.lab.runs.tensorboard import Observe
-from vsam.lab.runs.train import Run, load_data
-from vsam.lab.study.run import Train
+from vsam.lab.study.ray_workers import Job, train_job, train_job_on_workers
 
 __all__ = ["ray_trainer"]
 
@@ -30,7 +29,7 @@ _LOG = logging.getLogger("vsam.lab.study")
 
 
 @contextmanager
-def ray_trainer(address: str) -> Iterator[Train]:
+def ray_trainer(address: str, workers: int = 1) -> Iterator[Train]:
     """A way to train recipes as Ray tasks: same folders, same numbers.
 
     A task computes with as many threads as this process, because their number changes the last bits of a sum, and asks
@@ -39,12 +38,15 @@ def ray_trainer(address: str) -> Iterator[Train]:
 
     Args:
         address: of the cluster, or "local" to start Ray on this machine.
+        workers: processes per run, which share its batches; on GPUs each has one of its own.
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what a future version will do; unset, it warns
     try:
         import ray
     except ModuleNotFoundError as error:
         raise UserError("--ray needs the package ray: pip install 'vsam[lab,ray]'.") from error
+    if workers > 1 and not all(importlib.util.find_spec(name) for name in ("pandas", "pyarrow")):
+        raise UserError("--workers needs Ray Train, which comes with: pip install 'vsam[lab,ray]'.")
     _check_answers(address)
     try:
         ray.init(
@@ -56,7 +58,7 @@ def ray_trainer(address: str) -> Iterator[Train]:
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise UserError(f"Ray cannot be reached at {address!r}: {error}") from error
     try:
-        yield partial(_train, ray)
+        yield partial(_train, ray, workers)
     finally:
         ray.shutdown()
 
@@ -74,6 +76,7 @@ def _check_answers(address: str) -> None:
 
 def _train(
     ray: Any,
+    workers: int,
     recipes: Sequence[Recipe],
     store: RunStore,
     data_dir: Path | None,
@@ -85,16 +88,20 @@ def _train(
         check_settings(store.run(recipe), recipe)
     missing = [recipe for recipe in recipes if not store.run(recipe).is_finished]
     runs = store.out.resolve()
-    threads = torch.get_num_threads()
-    cores, gpus = min(threads, _cores(ray)), 1 if device.type == "cuda" else 0
-    if missing:
-        _LOG.info(_sharing(len(missing), cores, gpus, ray.cluster_resources()))
-    task = ray.remote(num_cpus=cores, num_gpus=gpus, max_retries=2)(_train_one)
     data = None if data_dir is None else data_dir.resolve()
-    waiting = {task.remote(recipe.to_toml(), runs, data, device.type, threads, observe): recipe for recipe in missing}
+    threads, gpus, resources = torch.get_num_threads(), workers if device.type == "cuda" else 0, ray.cluster_resources()
+    cores = max(1, min(threads, _cores(ray), int(resources.get("CPU", 0)) // workers))
+    at_once = _at_once(len(missing), workers * cores, gpus, resources)
+    if missing:
+        _LOG.info(_sharing(len(missing), workers * cores, gpus, resources))
+    start = _starter(ray, workers, cores, gpus)
+    waiting: dict[Any, Recipe] = {}
     shown: dict[int, int] = {}
     failures = []
-    while waiting:
+    while missing or waiting:
+        while missing and (workers == 1 or len(waiting) < at_once):  # Ray Train would only wait for its workers
+            recipe = missing.pop(0)
+            waiting[start(Job(recipe.to_toml(), runs, data, device.type, threads, observe))] = recipe
         done, _ = ray.wait(list(waiting), timeout=_SECONDS_BETWEEN_LOOKS)
         for recipe in waiting.values():
             _show(recipe, run_path(runs, recipe), progress, shown)
@@ -114,44 +121,39 @@ def _cores(ray: Any) -> int:
     return max(1, *(int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]))
 
 
-def _sharing(num_runs: int, cores: int, gpus: int, resources: Mapping[str, float]) -> str:
-    """How the runs are shared out over what the cluster has; a GPU is never shared by two runs."""
+def _starter(ray: Any, workers: int, cores: int, gpus: int) -> Callable[[Job], Any]:
+    """What starts a job, and returns Ray's reference to its outcome."""
+    if workers == 1:
+        task = ray.remote(num_cpus=cores, num_gpus=gpus, max_retries=2)(train_job)
+        return lambda job: task.remote(job)
+    # It only waits for the workers, which ask for what they need themselves.
+    group = ray.remote(num_cpus=0, max_retries=0)(train_job_on_workers)
+    return lambda job: group.remote(job, workers, cores)
+
+
+def _at_once(num_runs: int, cores: int, gpus: int, resources: Mapping[str, float]) -> int:
+    """How many runs with so many cores and GPUs find room; a GPU is never shared by two runs."""
     all_cores, all_gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
     if gpus and not all_gpus:
         raise UserError("--device cuda: Ray has no GPU to offer. Start it with --num-gpus, or give --device cpu.")
-    at_once = max(1, min(num_runs, all_cores // cores, *([all_gpus] if gpus else [])))
-    each = f"{_count(cores, 'core')} and {'a GPU of its own' if gpus else 'no GPU'}"
-    has = f"{_count(all_cores, 'core')} and {_count(all_gpus, 'GPU')}"
+    if cores > max(1, all_cores) or gpus > all_gpus:
+        needs, has = (_count(gpus, "GPU"), all_gpus) if gpus > all_gpus else (_count(cores, "core"), all_cores)
+        raise UserError(f"Each run needs {needs} for its workers, and Ray has {has}. Give fewer --workers.")
+    return max(1, min(num_runs, all_cores // cores, *([all_gpus // gpus] if gpus else [])))
+
+
+def _sharing(num_runs: int, cores: int, gpus: int, resources: Mapping[str, float]) -> str:
+    """How the runs are shared out over what the cluster has."""
+    all_cores, all_gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
+    at_once = _at_once(num_runs, cores, gpus, resources)
+    own = "a GPU of its own" if gpus == 1 else f"{gpus} GPUs of its own" if gpus else "no GPU"
+    each, has = f"{_count(cores, 'core')} and {own}", f"{_count(all_cores, 'core')} and {_count(all_gpus, 'GPU')}"
     hint = " Give --device cuda to train on the GPUs." if all_gpus and not gpus else ""
     return f"Ray: {_count(num_runs, 'run')}, each with {each}; Ray has {has}: {at_once} at a time.{hint}"
 
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def _train_one(
-    recipe: str, runs: Path, data_dir: Path | None, device: str, threads: int, observe: Observe
-) -> str | None:
-    """Train one run to its end in a worker; returns what went wrong."""
-    torch.set_num_threads(threads)
-    content = tomllib.loads(recipe)
-    bring(content.get("use", {}))
-    settings = Recipe.model_validate(content)
-    where = torch.device(device)
-    try:
-        run = Run(settings, run_path(runs, settings), load_data(settings, data_dir, where), where)
-    except (RunError, UserError) as error:
-        return str(error)
-    try:
-        observe(run)
-        while not run.is_finished:
-            run.train_epoch()
-    except RunError as error:
-        return str(error)
-    finally:
-        run.close()
-    return None
 
 
 def _show(recipe: Recipe, path: Path, progress: Progress, shown: dict[int, int]) -> None:

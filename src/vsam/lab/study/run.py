@@ -1,13 +1,13 @@
 """Running a study: its parts one after the other, kept runs skipped, failures listed at the end."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from vsam.lab.comparison.compare import compare, count_steps
+from vsam.lab.comparison.compare import Train, compare, count_steps
 from vsam.lab.comparison.progress import NullProgress, Progress
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.recipes.recipe import Recipe
@@ -20,9 +20,7 @@ from vsam.lab.runs.train import load_data
 from vsam.lab.study.outcome import TrainedOutcome, gather
 from vsam.lab.study.study import Part, Scale, Study
 
-__all__ = ["Train", "chosen_parts", "run_study"]
-
-Train = Callable[[Sequence[Recipe], RunStore, Path | None, torch.device, Progress, Observe], list[str]]
+__all__ = ["chosen_parts", "run_study"]
 
 
 def run_study(

@@ -1,0 +1,54 @@
+"""The options by which a command's runs become Ray tasks."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vsam.lab.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+    from vsam.lab.comparison.compare import Train
+
+__all__ = ["Ray", "Workers", "choose_ray_device", "trainer"]
+
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="[ADDRESS]",
+        help="Train the runs as Ray tasks, here or on a cluster. On GPUs each run has one of its own.",
+    ),
+]
+Workers = Annotated[int, typer.Option("--workers", help="With --ray: processes per run, which share its batches.")]
+
+
+def choose_ray_device(name: str | None, ray: str | None) -> "torch.device":
+    """Where to train; a cluster may have GPUs where this machine has none."""
+    import torch
+
+    from vsam.lab.runs.environment import choose_device
+
+    return torch.device("cuda") if ray is not None and name == "cuda" else choose_device(name)
+
+
+@contextmanager
+def trainer(ray: str | None, workers: int) -> "Iterator[Train | None]":
+    """What trains runs as Ray tasks; None where they are trained in this process."""
+    if workers < 1:
+        raise UserError(f"--workers must be at least 1, got {workers}.")
+    if ray is None:
+        if workers > 1:
+            raise UserError(
+                f"--workers {workers} needs --ray. A single run takes several processes by torchrun --nproc-per-node "
+                f"{workers} -m vsam train."
+            )
+        yield None
+        return
+    from vsam.lab.study.ray_tasks import ray_trainer
+
+    with ray_trainer(ray, workers) as train:
+        yield train
