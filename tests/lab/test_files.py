@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vsam.lab.errors import RunError, UserError
-from vsam.lab.files import append, check_output, make_folder, read_regular, write_atomically, write_output
+from vsam.lab.files import append, check_output, is_too_deep, make_folder, read_regular, write_atomically, write_output
 
 
 @pytest.mark.parametrize("content", ["größer", b"\x00\xff"])
@@ -110,3 +110,11 @@ def test_what_is_written_is_on_the_disk_with_its_name(tmp_path, monkeypatch):
     assert synced[3].startswith(str(tmp_path / ".whole."))
     assert synced[4:] == [str(tmp_path)]
     assert (tmp_path / "lines").read_text() == "a\nb\n"
+
+
+def test_what_python_cannot_follow_is_too_deep():
+    deep: object = {}
+    for _ in range(100_000):
+        deep = {"a": deep}
+    assert is_too_deep(deep)
+    assert not is_too_deep({"a": [{"b": list(range(1000))}]})

@@ -13,12 +13,14 @@ __all__ = [
     "append",
     "check_output",
     "is_standard_output",
+    "is_too_deep",
     "make_folder",
     "read_regular",
     "write_atomically",
     "write_output",
 ]
 
+_DEEPEST = 32  # far beyond any file of ours; Python itself gives up at some hundreds, wherever it then is
 _NOT_REGULAR = "it is a device, a pipe or the like, not a regular file"
 
 
@@ -69,6 +71,15 @@ def read_regular(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def is_too_deep(content: object) -> bool:
+    """Whether what a file holds is nested beyond what Python's own functions can follow."""
+    level = [content]
+    for _ in range(_DEEPEST):
+        nested = [one for one in level if isinstance(one, list | dict)]
+        level = [inner for one in nested for inner in (one.values() if isinstance(one, dict) else one)]
+    return bool(level)
+
+
 def make_folder(path: Path) -> None:
     """Create a folder that can be written to, or say why that fails."""
     try:
@@ -79,9 +90,9 @@ def make_folder(path: Path) -> None:
         raise UserError(f"{path} cannot be written to: {error.strerror}. Choose another folder with --out.") from error
 
 
-def check_output(path: Path) -> None:
+def check_output(path: Path | None) -> None:
     """Say, before hours of work, why `write_output` could not write a file; its folder is created."""
-    if is_standard_output(path):
+    if path is None or is_standard_output(path):
         return
     if path.is_dir():
         raise UserError(f"{path} is a folder: give the name of a file.")
@@ -93,15 +104,15 @@ def check_output(path: Path) -> None:
     make_folder(target.parent)
 
 
-def write_output(path: Path, text: str) -> None:
-    """Write a file that the user named, or to the standard output."""
+def write_output(path: Path | None, text: str) -> None:
+    """Write a file that the user named, or to the standard output; nothing where none was named."""
     if is_standard_output(path):
         sys.stdout.write(text)
-    else:
+    elif path is not None:
         write_atomically(path, text)
 
 
-def is_standard_output(path: Path) -> bool:
+def is_standard_output(path: Path | None) -> bool:
     """Whether a file that the user named is the standard output: `-`, or one of the system's names for it."""
     return str(path) in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 

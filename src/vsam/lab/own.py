@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from vsam.lab.errors import UserError
+from vsam.lab.files import read_regular
 
 __all__ = ["GROUP", "Own", "call", "find_own", "list_own", "method", "model", "origins", "register", "use"]
 
@@ -96,7 +97,7 @@ def use(path: str | Path) -> str:
     """
     file = Path(path).expanduser().resolve()
     try:
-        checksum = f"sha256:{hashlib.sha256(file.read_bytes()).hexdigest()}"
+        checksum = f"sha256:{hashlib.sha256(read_regular(file)).hexdigest()}"
     except OSError as error:
         raise UserError(f"--use {path}: the file cannot be read: {error.strerror}.") from error
     if _used.get(str(file)) == checksum:

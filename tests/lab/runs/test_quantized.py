@@ -10,6 +10,7 @@ from lab.helpers import quick_recipe
 from vsam.lab import models
 from vsam.lab.errors import UserError
 from vsam.lab.recipes.recipe import canonical_settings
+from vsam.lab.runs.checkpoint import save_checkpoint
 from vsam.lab.runs.network import quantized_model
 from vsam.quantize import QuantConv2d
 
@@ -34,7 +35,7 @@ def test_a_damaged_checkpoint_is_refused(run, change, message):
     path = run / "checkpoint.pt"
     content = torch.load(path, weights_only=True)
     content["recipe"]["quantize"] = {"checkpoint": "none"}
-    torch.save(content | change, path)
+    save_checkpoint(path, content | change)
     assert_refused(vsam("quantized", "run", folder=run.parent), 2, message)
 
 

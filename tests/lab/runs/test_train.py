@@ -163,7 +163,7 @@ def test_a_run_whose_second_gradients_are_never_finite_is_no_result(tmp_path, me
     arguments = ("train", *QUICK, "--set", f"method={method}", "--set", "rho=1e30", "--out", "run")
     for _ in range(2):
         command = vsam(*arguments, folder=tmp_path)
-        assert_refused(command, 1, f"last {count} second", "of 12", f"with {method} ", "rho 1e+30", "smaller rho")
+        assert_refused(command, 1, f"last {count} second", "of 12", f"with {method} ", "rho 1e+30", "smaller lr or rho")
         assert not (tmp_path / "run" / "summary.json").exists()
 
 

@@ -32,10 +32,19 @@ def main() -> None:
     treat_sigterm_like_ctrl_c()
     try:
         app(fill_ray(sys.argv[1:]))
-    except (UserError, DataError, RunError) as error:
+    except (UserError, DataError, RunError, OSError, MemoryError) as error:
         if isinstance(error, LostRankError) or not is_quiet():
-            print(for_terminal(f"Error: {error}").plain, file=sys.stderr, flush=True)
-        sys.exit(1 if isinstance(error, RunError) else 2)
+            print(for_terminal(f"Error: {_in_words(error)}").plain, file=sys.stderr, flush=True)
+        sys.exit(2 if isinstance(error, UserError | DataError) else 1)
+
+
+def _in_words(error: Exception) -> str:
+    """What went wrong; of what only the system can know, with the file that it concerns."""
+    if isinstance(error, MemoryError):
+        return "There is not enough memory. Take a smaller batch or network."
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}."
+    return str(error)
 
 
 class _ToStandardError(logging.Handler):

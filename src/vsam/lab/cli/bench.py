@@ -13,10 +13,10 @@ from rich.progress import TaskID
 
 from vsam.lab.cli import complete, names
 from vsam.lab.cli.options import JsonFile, Out, folder, typed_command
-from vsam.lab.cli.output import check_file, is_standard_output, make_console, write_output
+from vsam.lab.cli.output import make_console
 from vsam.lab.cli.progress import make_bars
 from vsam.lab.errors import RunError, UserError
-from vsam.lab.files import make_folder
+from vsam.lab.files import check_output, is_standard_output, make_folder, write_output
 
 if TYPE_CHECKING:
     from vsam.lab.bench.measure import Plan, Report
@@ -67,7 +67,7 @@ def bench(
     target = folder(out)
     if target is not None:
         make_folder(target)
-    check_file(json)
+    check_output(json)
     with _show_progress() as progress:
         report = run(plan, progress)
     _write(report, target, json)

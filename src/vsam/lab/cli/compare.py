@@ -15,15 +15,16 @@ from vsam.lab.cli.options import (
     TensorBoard,
     Tiny,
     Use,
+    check_seeds,
     folder,
     resumable,
     typed_command,
 )
-from vsam.lab.cli.output import check_file, is_standard_output, make_console, write_output
+from vsam.lab.cli.output import make_console, say
 from vsam.lab.cli.progress import make_progress
 from vsam.lab.cli.ray import Ray, Workers, choose_ray_device, trainer
 from vsam.lab.errors import RunError, UserError
-from vsam.lab.files import make_folder, write_atomically
+from vsam.lab.files import check_output, is_standard_output, make_folder, write_atomically, write_output
 from vsam.lab.methods import all_methods, find_method
 
 if TYPE_CHECKING:
@@ -67,13 +68,13 @@ def compare(
     """
     from vsam.lab.comparison.compare import compare as run_comparison
     from vsam.lab.comparison.rows import summarise
-    from vsam.lab.comparison.tables import SPEEDS, to_record, to_terminal
+    from vsam.lab.comparison.tables import SPEEDS, WRITERS, to_record, to_terminal
     from vsam.lab.recipes.load import load_recipe
     from vsam.lab.runs.folder import run_path
+    from vsam.lab.runs.store import RunStore
     from vsam.lab.runs.tensorboard import observer
 
-    if seeds < 1:
-        raise UserError(f"--seeds must be at least 1, got {seeds}.")
+    check_seeds(seeds)
     if any(change.partition("=")[0].strip() == "method" for change in changes or ()):
         raise UserError("--set method=… is for vsam train: a comparison takes its methods from --methods.")
     names = method_names(methods)
@@ -84,22 +85,26 @@ def compare(
     chosen, target, observe = choose_ray_device(device, ray), folder(out) or Path("runs"), observer(tensorboard)
     first = load_recipe(recipe, tiny=tiny, changes=changes or ())
     recipes = [first.updated(method=name, seed=first.seed + i) for i in range(seeds) for name in names]
-    make_folder(target)
+    store = RunStore(target)
+    if not all(store.run(one).is_finished for one in recipes):
+        make_folder(target)
     place = run_path(target, first).parent.parent
     for file in files.values():
-        check_file(file)
+        check_output(file)
     with resumable(), trainer(ray, workers) as train, make_progress() as progress:
-        runs, failures = run_comparison(recipes, target, data_dir, chosen, progress, observe, train)
+        runs, failures = run_comparison(recipes, store, data_dir, chosen, progress, observe, train)
     rows = summarise(runs)
     if rows:
-        write_atomically(place / "comparison.json", to_record(typed_command(), rows, runs))
-        _write(rows, files, place / "accuracy-cost.png")
+        is_kept = _keep(place, to_record(typed_command(), rows, runs), rows)
+        for name, file in files.items():
+            write_output(file, WRITERS[name](rows))
         if not to_output:
             console = make_console()
             console.print(to_terminal(rows))
             console.print(SPEEDS)
-            typer.echo(f"Picture: {place / 'accuracy-cost.png'}")
-            typer.echo(f"Runs: {place}")
+            if is_kept:
+                say(f"Picture: {place / 'accuracy-cost.png'}")
+            say(f"Runs: {place}")
     if failures:
         raise RunError("These runs are not finished:\n  " + "\n  ".join(failures))
 
@@ -116,11 +121,14 @@ def method_names(methods: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _write(rows: "Sequence[Row]", files: dict[str, _File], picture: Path) -> None:
+def _keep(place: Path, record: str, rows: "Sequence[Row]") -> bool:
+    """Write the record and the picture beside the runs; finished runs may be where nothing can be written."""
     from vsam.lab.comparison.picture import accuracy_against_cost  # matplotlib takes a second to import
-    from vsam.lab.comparison.tables import WRITERS
 
-    write_atomically(picture, accuracy_against_cost(rows))
-    for name, file in files.items():
-        if file is not None:
-            write_output(file, WRITERS[name](rows))
+    try:
+        write_atomically(place / "comparison.json", record)
+        write_atomically(place / "accuracy-cost.png", accuracy_against_cost(rows))
+    except RunError as error:
+        say(f"Note: {error}", err=True)
+        return False
+    return True

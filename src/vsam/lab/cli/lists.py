@@ -13,7 +13,7 @@ from vsam.lab import data as data_room
 from vsam.lab import models as model_room
 from vsam.lab.cli import complete
 from vsam.lab.cli.options import DataDir, Json, Use
-from vsam.lab.cli.output import facts_text, make_console, show_json
+from vsam.lab.cli.output import facts_text, make_console, say, show_json
 from vsam.lab.errors import UserError
 from vsam.lab.methods import Method, all_methods, find_method
 from vsam.lab.recipes.files import header_parts, read_recipe, recipe_body, recipe_names
@@ -74,8 +74,8 @@ def explain(
         "Reference": known.reference,
         "Try": f"vsam train{files} --set method={method}",
     }
-    typer.echo(f"{known.name}: {known.summary}.\n")
-    typer.echo(facts_text({name: fact for name, fact in shown.items() if fact}))
+    say(f"{known.name}: {known.summary}.\n")
+    say(facts_text({name: fact for name, fact in shown.items() if fact}))
     return None
 
 
@@ -98,7 +98,7 @@ def recipes(
     headings = ("recipe", "data", "model", "epochs × batch", "what it is")
     cells = [(r["name"], r["data"], r["model"], f"{r['epochs']} × {r['batch']}", r["title"]) for r in rows]
     _show(headings, cells)
-    typer.echo(
+    say(
         "\nSee one with vsam recipes NAME. Change any setting with --set: optimizer=adamw (with\n"
         "lr=0.001), model=wrn16-2, epochs=5. Your own images: vsam train fashion-mini --set\n"
         "data.name=folder:PATH, where PATH holds train/CLASS/ and test/CLASS/."
@@ -117,10 +117,10 @@ def _show_recipe(name: str, json: bool) -> None:
     parts = header_parts(name)
     if not json:
         title = parts.pop("title") or f"{name} has no comment at its top."
-        typer.echo(facts_text({"": title}) + "\n")
+        say(facts_text({"": title}) + "\n")
         if parts:
-            typer.echo(facts_text({heading.capitalize(): text for heading, text in parts.items()}) + "\n")
-        typer.echo(recipe_body(name).strip())
+            say(facts_text({heading.capitalize(): text for heading, text in parts.items()}) + "\n")
+        say(recipe_body(name).strip())
         return
     try:
         settings = tomllib.loads(read_recipe(name))

@@ -24,6 +24,7 @@ __all__ = [
     "TensorBoard",
     "Tiny",
     "Use",
+    "check_seeds",
     "folder",
     "resumable",
     "typed_command",
@@ -74,6 +75,16 @@ Use = Annotated[
 Out = Annotated[str | None, typer.Option("--out", metavar="FOLDER", help="The folder to write to.")]
 
 
+_MOST_SEEDS = 1000
+
+
+def check_seeds(seeds: int) -> None:
+    """Refuse a number of seeds that is a slip of the finger."""
+    if not 1 <= seeds <= _MOST_SEEDS:
+        least = "at least 1" if seeds < 1 else f"at most {_MOST_SEEDS:,}"
+        raise UserError(f"--seeds must be {least}, got {seeds}.")
+
+
 def folder(out: str | None) -> Path | None:
     """The folder that the user named, if any."""
     if out == "":
@@ -87,7 +98,7 @@ def resumable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise RunError("Interrupted. Run the same command again: it goes on from the last checkpoint.") from None
+        raise RunError("Interrupted. Run the same command again: it goes on from where it was saved.") from None
 
 
 def typed_command() -> str:

@@ -1,19 +1,23 @@
-"""Where results go: tables to the standard output, files beside it, JSON to either."""
+"""What commands print: texts, tables and JSON."""
 
 import json
 import shutil
 import sys
 import textwrap
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 
-from vsam.lab.errors import UserError
-from vsam.lab.files import make_folder, write_atomically
+from vsam.lab.text import for_terminal
 
-__all__ = ["check_file", "facts_text", "is_standard_output", "make_console", "show_json", "write_output"]
+__all__ = ["facts_text", "make_console", "say", "show_json"]
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Print a text on the standard output, or on the standard error; nothing in it commands the terminal."""
+    typer.echo(for_terminal(text).plain, err=err)
 
 
 def make_console(width: int = 120) -> Console:
@@ -35,26 +39,3 @@ def facts_text(facts: Mapping[str, str]) -> str:
 def show_json(content: Any) -> None:
     """Print JSON for programs."""
     sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-
-
-def is_standard_output(file: Path | None) -> bool:
-    """Whether `-` was given as the name of a file."""
-    return str(file) == "-"
-
-
-def check_file(file: Path | None) -> None:
-    """Refuse a file that cannot be written before anything is computed for it."""
-    if file is None or is_standard_output(file):
-        return
-    make_folder(file.parent)
-    if file.is_dir():
-        raise UserError(f"{file} is a folder: give the name of a file.")
-
-
-def write_output(file: Path | None, text: str) -> None:
-    """Write a file, or the standard output for `-`; nothing where none was asked for."""
-    if is_standard_output(file):
-        sys.stdout.write(text)
-    elif file is not None:
-        make_folder(file.parent)
-        write_atomically(file, text)

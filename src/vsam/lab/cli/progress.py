@@ -13,6 +13,7 @@ from rich.text import Text
 
 from vsam.lab.comparison.progress import NullProgress
 from vsam.lab.comparison.progress import Progress as Shown
+from vsam.lab.text import one_line
 
 __all__ = ["Bars", "Lines", "make_bars", "make_progress", "make_status"]
 
@@ -40,7 +41,7 @@ def make_status() -> Iterator[Callable[[str], object]]:
     if sys.stderr.isatty():
         console = Console(stderr=True, markup=False, highlight=False)
         with console.status("") as status:
-            yield lambda text: status.update(Text(text, no_wrap=True, overflow="ellipsis"))
+            yield lambda text: status.update(Text(one_line(text), no_wrap=True, overflow="ellipsis"))
         return
     last = time.monotonic()
 
@@ -48,7 +49,7 @@ def make_status() -> Iterator[Callable[[str], object]]:
         nonlocal last
         if time.monotonic() - last > _SECONDS_BETWEEN_LINES:
             last = time.monotonic()
-            print(text, file=sys.stderr, flush=True)
+            print(one_line(text), file=sys.stderr, flush=True)
 
     yield say
 

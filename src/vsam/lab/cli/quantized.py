@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from vsam.lab.cli.options import DataDir, Device, Json, Use
-from vsam.lab.cli.output import make_console, show_json
+from vsam.lab.cli.output import make_console, say, show_json
 from vsam.lab.errors import RunError, UserError
 
 __all__ = ["quantized"]
@@ -60,8 +60,8 @@ def quantized(
         table.add_row(layer.name, *(f"{number:,}" for number in numbers))
     make_console().print(table)
     ratio = report.full_bytes / report.quantized_bytes
-    typer.echo(f"In all {report.full_bytes:,} bytes become {report.quantized_bytes:,}, {ratio:.2f} times less.")
-    typer.echo(f"Test accuracy at step {content['step']:,}: {accuracy:.2f} %.")
+    say(f"In all {report.full_bytes:,} bytes become {report.quantized_bytes:,}, {ratio:.2f} times less.")
+    say(f"Test accuracy at step {content['step']:,}: {accuracy:.2f} %.")
     return None
 
 

@@ -6,7 +6,9 @@ from typing import Annotated
 import typer
 
 from vsam.lab.cli.options import Use
+from vsam.lab.cli.output import say
 from vsam.lab.cli.progress import make_status
+from vsam.lab.files import is_standard_output
 
 __all__ = ["report"]
 
@@ -15,9 +17,9 @@ def report(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUNS", help="Folders of runs, or folders that contain them at any depth.")
     ],
-    output: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.")] = Path(
-        "report.html"
-    ),
+    output: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write; - for the standard output.")
+    ] = Path("report.html"),
     title: Annotated[str | None, typer.Option("--title", help="The page's title. Default: what was run.")] = None,
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Write the figures and tables for papers too.")
@@ -31,12 +33,12 @@ def report(
     """
     from vsam.lab.report import write_report  # what it draws with takes a second to import
 
-    with make_status() as say:
-        files = write_report(runs, output, title=title, figures=figures, say=say)
+    with make_status() as show:
+        files = write_report(runs, output, title=title, figures=figures, say=show)
     for problem in files.problems:
-        typer.echo(f"Note: {problem}", err=True)
+        say(f"Note: {problem}", err=True)
     finished = f"{files.num_finished} finished run{'s' if files.num_finished != 1 else ''}"
-    typer.echo(f"{files.page}: {finished}")
+    say(f"{files.page}: {finished}", err=is_standard_output(output))
     if files.figures or files.tables:
         folder = (files.figures or files.tables)[0].parent
-        typer.echo(f"{folder}: {len(files.figures)} figures, {len(files.tables)} tables")
+        say(f"{folder}: {len(files.figures)} figures, {len(files.tables)} tables")

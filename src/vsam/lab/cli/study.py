@@ -9,10 +9,10 @@ import typer
 from vsam.lab.cli import complete
 from vsam.lab.cli.compare import method_names
 from vsam.lab.cli.names import SCALES, STUDIES
-from vsam.lab.cli.options import DataDir, Device, JsonFile, Out, TensorBoard, Use, folder
-from vsam.lab.cli.output import check_file
+from vsam.lab.cli.options import DataDir, Device, JsonFile, Out, TensorBoard, Use, check_seeds, folder
 from vsam.lab.cli.ray import Ray, Workers
 from vsam.lab.errors import RunError, UserError
+from vsam.lab.files import check_output
 
 __all__ = ["fill_ray", "study"]
 
@@ -74,7 +74,7 @@ def study(
 
     chosen = next(known for known in KNOWN_SCALES if known == scale)
     target = folder(out) or Path("studies") / chosen
-    check_file(json)
+    check_output(json)
     failures: list[str] = []
     if name is not None:
         check_scale(target, name, chosen)
@@ -128,8 +128,8 @@ def _check(
         raise UserError(f"Name a study ({', '.join(STUDIES)}), or give --compare-paper.")
     if name is not None and name not in STUDIES:
         raise UserError(f"There is no study {name!r}. Known: {', '.join(STUDIES)}.")
-    if seeds is not None and seeds < 1:
-        raise UserError(f"--seeds must be at least 1, got {seeds}.")
+    if seeds is not None:
+        check_seeds(seeds)
     if details and not compare_paper:
         raise UserError("--details is for --compare-paper: give both, or leave it out.")
     if compare_paper and dry_run:

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import typer
 
 from vsam.lab.cli.options import resumable, typed_command
-from vsam.lab.cli.output import is_standard_output, make_console, write_output
+from vsam.lab.cli.output import make_console, say
 from vsam.lab.cli.progress import make_progress
 from vsam.lab.cli.ray import choose_ray_device, trainer
 from vsam.lab.errors import UserError
-from vsam.lab.files import make_folder, write_atomically
+from vsam.lab.files import is_standard_output, make_folder, write_atomically, write_output
 from vsam.lab.runs.tensorboard import observer
 from vsam.lab.study.estimate import Estimate, estimate_study
 from vsam.lab.study.run import run_study
@@ -68,7 +67,7 @@ def run(request: Request) -> list[str]:
     else:
         device, observe = choose_ray_device(request.device, request.ray), observer(request.tensorboard)
         if (estimate := request.estimate()).missing:
-            typer.echo(estimate.sentence(), err=True)
+            say(estimate.sentence(), err=True)
         make_folder(request.out)
         with resumable(), trainer(request.ray, request.workers) as train, make_progress() as progress:
             outcome = run_study(
@@ -97,13 +96,13 @@ def _show(outcome: Outcome, out: Path, paths: Sequence[Path]) -> None:
     console = make_console()
     for one in outcome.renderables():
         if isinstance(one, str):
-            typer.echo(one)
+            say(one)
         else:
             console.print(one)
     for path in paths:
-        typer.echo(path)
+        say(path)
     if (out / "runs").exists():
-        typer.echo(f"See it all: {shlex.join(['vsam', 'report', str(out), '-o', str(out / 'report.html')])}")
+        say(f"See it all: {shlex.join(['vsam', 'report', str(out), '-o', str(out / 'report.html')])}")
 
 
 def compare_with_paper(out: Path, details: bool, json: Path | None) -> None:
@@ -129,4 +128,4 @@ def compare_with_paper(out: Path, details: bool, json: Path | None) -> None:
         console.print(to_terminal(verdicts))
     else:
         console.print("Every effect with its interval: add --details, or read the file below.")
-    typer.echo(out / "claims.md")
+    say(out / "claims.md")

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from vsam.lab.cli.options import Changes, DataDir, Device, Out, RecipeName, TensorBoard, Tiny, Use, folder, resumable
+from vsam.lab.cli.output import say
 from vsam.lab.cli.progress import make_progress
+from vsam.lab.errors import RunError
 
 if TYPE_CHECKING:
     from vsam.lab.comparison.progress import Progress
@@ -52,12 +52,14 @@ def train(
             finally:
                 run.close()
     if ranks.is_first:
-        typer.echo(said)
+        say(said)
+    if run.folder.problems:
+        raise RunError(f"Its files are damaged, as said above. Delete {path} to train the run again.")
 
 
 def _train(run: "Run", progress: "Progress", observe: "Observe") -> None:
     if run.step and run.ranks.is_first:
-        typer.echo(f"Going on at step {run.step} of {run.total_steps}.", err=True)
+        say(f"Going on at step {run.step} of {run.total_steps}.", err=True)
     method, seed = run.recipe.method, run.recipe.seed
     progress.begin([(method, seed, run.step, run.total_steps)])
     run.listeners = (lambda metrics: progress.epoch(method, seed, metrics),)

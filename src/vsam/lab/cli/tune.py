@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vsam.lab.cli import complete
-from vsam.lab.cli.options import Changes, DataDir, Device, Out, RecipeName, TensorBoard, Tiny, Use, folder, resumable
+from vsam.lab.cli.options import (
+    Changes,
+    DataDir,
+    Device,
+    Out,
+    RecipeName,
+    TensorBoard,
+    Tiny,
+    Use,
+    check_seeds,
+    folder,
+    resumable,
+)
+from vsam.lab.cli.output import say
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import write_atomically
 
@@ -58,9 +71,9 @@ def tune(
 
     They are taken from the training images. Rerun the same command to resume a killed search.
     """
-    for name, number in (("--trials", trials), ("--seeds", seeds)):
-        if number < 1:
-            raise UserError(f"{name} must be at least 1, got {number}.")
+    if trials < 1:
+        raise UserError(f"--trials must be at least 1, got {trials}.")
+    check_seeds(seeds)
     if timeout is not None and not timeout > 0:
         raise UserError(f"--timeout must be above 0 minutes, got {timeout:g}.")
     if storage == "":
@@ -130,11 +143,11 @@ def _report(
 
     num_over = sum(result.is_over for result in results)
     is_finished = num_over >= trials
-    typer.echo(f"{target}{' is finished' if is_finished and not num_trained else ''}: {count_states(results)}.")
+    say(f"{target}{' is finished' if is_finished and not num_trained else ''}: {count_states(results)}.")
     if best_first(results):
-        typer.echo(standing(plan, results, num_validation))
-        typer.echo(caution(plan, results, num_validation))
-        typer.echo(f"Picture: {target / 'trials.png'}\nRecipe: {target / 'best.toml'}")
+        say(standing(plan, results, num_validation))
+        say(caution(plan, results, num_validation))
+        say(f"Picture: {target / 'trials.png'}\nRecipe: {target / 'best.toml'}")
     elif is_finished:
         reasons = [f"trial {result.number}: {result.error or result.state}" for result in results]
         raise RunError(f"No trial of {num_over} was completed:\n  " + "\n  ".join(reasons))
@@ -143,4 +156,4 @@ def _report(
         are = "trial is" if left == 1 else "trials are"
         by = "another process" if running == 1 else "other processes"
         elsewhere = f", {running} by {by} at this moment" if running else ""
-        typer.echo(f"Not finished: {left} {are} to be trained{elsewhere}. Rerun the same command to resume.")
+        say(f"Not finished: {left} {are} to be trained{elsewhere}. Rerun the same command to resume.")

@@ -129,12 +129,13 @@ def _find_file(folder: Path, file: KnownFile) -> Path:
 
 
 def _read(path: Path, file: KnownFile) -> bytes:
-    content = path.read_bytes()
-    if path.suffix == ".gz":
-        try:
-            content = gzip.decompress(content)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise DataError(f"{path} is damaged: {error}. {_REPLACE}") from error
+    if not path.is_file():
+        raise DataError(f"{path} is no regular file. {_REPLACE}")
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as opened:
+            content = opened.read(file.size + 1)  # a small file may unpack to more than memory holds
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} is damaged: {error}. {_REPLACE}") from error
     check_content(path, content, file, _REPLACE)
     return content
 

@@ -104,7 +104,8 @@ def checksum_of(path: Path, like: str) -> str:
 def check_content(path: Path, content: bytes, file: KnownFile, advice: str) -> None:
     """Raise a `DataError` that ends with `advice` if the content of `path` is not what was published."""
     if len(content) != file.size:
-        wrong = f"its content has {len(content):,} bytes instead of {file.size:,}"
+        size = f"{len(content):,}" if len(content) < file.size else "more"
+        wrong = f"its content has {size} bytes instead of {file.size:,}"
         raise DataError(f"{path} is damaged: {wrong}. {advice}")
     algorithm = file.checksum.partition(":")[0]
     found = f"{algorithm}:{hashlib.new(algorithm, content, usedforsecurity=False).hexdigest()}"

@@ -7,6 +7,7 @@ from vsam.lab.methods.own import own_method
 from vsam.lab.methods.row import Method
 from vsam.lab.methods.table import METHODS
 from vsam.lab.own import list_own
+from vsam.lab.text import shortened
 
 __all__ = ["all_methods", "find_method", "is_ours"]
 
@@ -22,14 +23,16 @@ def is_ours(name: str) -> bool:
 
 
 def find_method(name: str) -> Method:
-    """The method called `name`; `sam-K` and `looksam-K` take any K of at least 1."""
+    """The method called `name`; `sam-K` and `looksam-K` take any K from 1 to 999,999,999."""
     by_name = {method.name: method for method in all_methods()}
     found = by_name.get(name) or by_name.get(_family(name) or "")
     if found is not None:
         return found
-    raise UserError(f"There is no method {name!r}.{nearest(name, by_name)} Bring your own with --use FILE.py.")
+    raise UserError(
+        f"There is no method {shortened(name, 60)!r}.{nearest(name, by_name)} Bring your own with --use FILE.py."
+    )
 
 
 def _family(name: str) -> str | None:
     """The listed method of a family whose members have a number."""
-    return f"{name.partition('-')[0]}-5" if re.fullmatch(r"(sam|looksam)-[1-9][0-9]*", name) else None
+    return f"{name.partition('-')[0]}-5" if re.fullmatch(r"(sam|looksam)-[1-9][0-9]{0,8}", name) else None

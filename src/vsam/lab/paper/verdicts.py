@@ -10,6 +10,7 @@ from rich.text import Text
 
 from vsam.lab.comparison.tables import markdown_table
 from vsam.lab.paper.intervals import Interval
+from vsam.lab.text import for_markdown
 
 __all__ = [
     "COLOURS",
@@ -170,7 +171,7 @@ def to_terminal(verdicts: Sequence[Verdict]) -> Table:
 def to_markdown(verdicts: Sequence[Verdict]) -> str:
     """For a page: an overview, a table a claim, and what the scales and intervals are."""
     claims = {verdict.claim: [other for other in verdicts if other.claim == verdict.claim] for verdict in verdicts}
-    notes = [*(f"{_escaped(words)}\n" for words in _scales(verdicts)), f"{_NOTE}\n"]
+    notes = [*(f"{for_markdown(words)}\n" for words in _scales(verdicts)), f"{_NOTE}\n"]
     tables = [_table(claim, found) for claim, found in claims.items()]
     title = "# The paper's claims and our runs\n"
     return "\n".join([title, "## overview\n", _overview(claims), "## one by one\n", *tables, *notes])
@@ -189,7 +190,7 @@ def _overview(claims: Mapping[str, Sequence[Verdict]]) -> str:
     for claim, verdicts in claims.items():
         names = {word: [_short(verdict) for verdict in verdicts if verdict.verdict == word] for word in words}
         lines.append((claim, *("; ".join(names[word]) for word in words)))
-    return _lines(lines)
+    return markdown_table([list(map(for_markdown, line)) for line in lines], left=len(lines[0]))
 
 
 def _short(verdict: Verdict) -> str:
@@ -201,13 +202,6 @@ def _table(claim: str, verdicts: Sequence[Verdict]) -> str:
     lines: list[Sequence[str]] = [("run", "paper", "ours, 95 % interval", "verdict", "why")]
     for verdict in verdicts:
         paper = verdict.paper.removeprefix("paper: ")
-        lines.append((verdict.where, paper, verdict.ours, f"**{verdict.verdict}**", verdict.reason))
-    return f"**{_escaped(claim)}**\n\n{_lines(lines)}"
-
-
-def _lines(lines: Sequence[Sequence[str]]) -> str:
-    return markdown_table([list(map(_escaped, line)) for line in lines], left=len(lines[0]))
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("\n", " ")
+        where, paper, ours, reason = map(for_markdown, (verdict.where, paper, verdict.ours, verdict.reason))
+        lines.append((where, paper, ours, f"**{verdict.verdict}**", reason))
+    return f"**{for_markdown(claim)}**\n\n{markdown_table(lines, left=len(lines[0]))}"

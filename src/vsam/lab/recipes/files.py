@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vsam.lab.errors import UserError, nearest
+from vsam.lab.files import read_regular
 
 __all__ = ["header_parts", "read_recipe", "recipe_body", "recipe_header", "recipe_names"]
 
@@ -50,8 +51,10 @@ def read_recipe(name: str) -> str:
     path = Path(name)
     if path.suffix == ".toml":
         try:
-            return path.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
+            return read_regular(path).decode()
+        except OSError as error:
+            raise UserError(f"Recipe {path} cannot be read: {error.strerror}.") from error
+        except ValueError as error:
             raise UserError(f"Recipe {path} cannot be read: {error}.") from error
     raise UserError(f"There is no recipe {name!r}.{nearest(name, recipe_names())} See vsam recipes.")
 

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from vsam.lab.errors import UserError
+from vsam.lab.files import is_too_deep
 from vsam.lab.own import find_own
 from vsam.lab.own import use as use_file
 from vsam.lab.recipes.files import read_recipe, recipe_header, recipe_names
 from vsam.lab.recipes.recipe import Recipe, check_recipe
+from vsam.lab.text import shortened
 
 __all__ = ["bring", "load_recipe", "recipe_header", "recipe_names"]
 
@@ -33,6 +35,8 @@ def load_recipe(name: str, *, tiny: bool = False, changes: Iterable[str] = ()) -
         settings = tomllib.loads(text)
     except _NOT_TOML as error:
         raise UserError(f"Recipe {name} is not valid TOML: {error}.") from error
+    if is_too_deep(settings):
+        raise UserError(f"Recipe {name} is nested too deeply: its settings are in tables, and no deeper.")
     smaller = settings.pop("tiny", {})
     settings.setdefault("name", Path(name).name.removesuffix(".toml"))
     if tiny:
@@ -48,6 +52,8 @@ def load_recipe(name: str, *, tiny: bool = False, changes: Iterable[str] = ()) -
         key, equals, value = change.partition("=")
         if not equals or not key.strip():
             raise UserError(f"--set needs key=value, got {change!r}.")
+        if key.count(".") > 1:
+            raise UserError(f"--set knows no setting {shortened(key.strip(), 40)!r}: a key has at most one dot.")
         _merge(changed, _nested(key.strip(), _parse(value.strip())))
     bring(settings.pop("use", {}), Path(name).parent)
     data = changed.get("data")
@@ -89,7 +95,7 @@ def _parse(value: str) -> Any:
         parsed = tomllib.loads(f"value = {value}")
     except _NOT_TOML:
         return value
-    return parsed["value"] if len(parsed) == 1 else value
+    return value if len(parsed) > 1 or is_too_deep(parsed) else parsed["value"]
 
 
 def _nested(key: str, value: Any) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from vsam.lab.recipes.settings import (
 __all__ = ["Recipe", "canonical_settings", "check_recipe", "modern"]
 
 _MOST_PARAMETERS = 10**9
+_LAST_SEED = 2**63 - 1
 _RARE = ("use", "own", "role")
 _RENAMED = {"initial": "initial_samples", "minimum": "min_samples"}
 
@@ -72,7 +73,7 @@ class Recipe(Section):
     lr: Positive
     method: PlainName = "vsam"
     variant: PlainName | None = None
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+    seed: Annotated[int, Field(ge=0, le=_LAST_SEED)] = 0
     rho: NotNegative = 0.05
     optimizer: Literal["sgd", "adamw"] = "sgd"
     momentum: BelowOne = 0.9
@@ -123,6 +124,8 @@ class Recipe(Section):
 
     def updated(self, **changes: Any) -> "Recipe":
         """The recipe with other settings at the top, and the user's files that it then needs."""
+        if changes.get("seed", 0) > _LAST_SEED:
+            raise UserError(f"Seeds go up to {_LAST_SEED}: begin with a smaller one, or take fewer.")
         changed = self.model_copy(update=changes)
         needed = origins(method=changed.method, model=changed.model, data=changed.data.name)
         return changed.model_copy(update={"use": needed})
@@ -190,6 +193,8 @@ def _explain(error: ValidationError) -> str:
             problems.append(f"unknown key {key!r}.{nearest(place[-1], _keys(place[:-1]))}")
         elif problem["type"] == "missing":
             problems.append(f"{key} is missing.")
+        elif problem["type"] == "less_than_equal" and problem["ctx"]["le"] >= 1e15:
+            problems.append(f"{key} must be at most {problem['ctx']['le']:g}, got {problem['input']:g}.")
         elif problem["type"] == "value_error":
             problems.append(f"{key}: {problem['ctx']['error']}")
         else:

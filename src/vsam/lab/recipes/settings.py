@@ -53,9 +53,10 @@ def _check_plain_name(name: str) -> str:
 
 
 PlainName = Annotated[str, AfterValidator(_check_plain_name)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_LARGEST = 1e30  # beyond about 3e38 torch has no number of its usual type
+Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, le=_LARGEST, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, le=_LARGEST, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]

@@ -41,7 +41,12 @@ class Facts:
 def facts_of(settings: Mapping[str, Any], summary: Mapping[str, Any], recipe: Recipe | None) -> Facts:
     """The facts in a summary; of an unfinished or older run, as far as its settings tell them."""
     known = {name: summary[name] for name in Facts.__dataclass_fields__ if name in summary}
-    return Facts(**known) if len(known) == len(Facts.__dataclass_fields__) else _older(settings, summary, recipe)
+    if len(known) < len(Facts.__dataclass_fields__):
+        return _older(settings, summary, recipe)
+    # What is of another type than we write would fail later, wherever it is shown.
+    kinds = {name: str if isinstance(field.default, str) else int for name, field in Facts.__dataclass_fields__.items()}
+    checked: dict[str, Any] = {name: value for name, value in known.items() if type(value) is kinds[name]}
+    return Facts(**checked)
 
 
 def _older(settings: Mapping[str, Any], summary: Mapping[str, Any], recipe: Recipe | None) -> Facts:

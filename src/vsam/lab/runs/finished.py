@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from vsam.lab.files import read_regular
+from vsam.lab.files import is_too_deep, read_regular
 from vsam.lab.recipes.recipe import Recipe, canonical_settings, modern
 from vsam.lab.runs.facts import Facts, facts_of
-from vsam.lab.runs.lines import Lines, is_too_deep, number, read_json, read_json_lines
+from vsam.lab.runs.lines import Lines, number, read_json, read_json_lines
 
 __all__ = ["FinishedRun", "State", "StoredRun", "read_epochs", "read_run", "read_samples", "sealed"]
 

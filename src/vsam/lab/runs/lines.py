@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from vsam.lab.files import read_regular
+from vsam.lab.files import is_too_deep, read_regular
 
-__all__ = ["Lines", "is_too_deep", "number", "read_json", "read_json_lines"]
+__all__ = ["Lines", "number", "read_json", "read_json_lines"]
 
 Lines = list[dict[str, Any]]
 _STEP = {"step": 1.0}
-_DEEPEST = 32  # far beyond any file of ours; Python itself gives up at some hundreds, wherever it then is
 
 
 def number(value: object) -> float:
@@ -42,15 +41,6 @@ def read_json(path: Path) -> tuple[dict[str, Any] | None, str | None]:
     if is_too_deep(content):
         return None, f"{path.name} is nested too deeply."
     return content, None
-
-
-def is_too_deep(value: object) -> bool:
-    """Whether lists and dictionaries are nested beyond what Python's own functions can follow."""
-    level = [value]
-    for _ in range(_DEEPEST):
-        nested = [one for one in level if isinstance(one, list | dict)]
-        level = [inner for one in nested for inner in (one.values() if isinstance(one, dict) else one)]
-    return bool(level)
 
 
 def read_json_lines(
