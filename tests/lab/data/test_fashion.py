@@ -1,7 +1,10 @@
 import gzip
 import hashlib
+import io
+import os
 import runpy
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -186,3 +189,27 @@ def test_gzip_in_several_pieces_is_no_damage(tiny):
     content = gzip.decompress(path.read_bytes())
     path.write_bytes(gzip.compress(content[:100]) + gzip.compress(content[100:]))
     check_fashion(folder, description)
+
+
+def test_a_file_that_unpacks_to_more_than_memory_holds_is_refused_early(tiny, tmp_path, monkeypatch):
+    known, _, folder = tiny
+    bomb = io.BytesIO()
+    with gzip.open(bomb, "wb", 1) as packed:
+        for _ in range(64):
+            packed.write(bytes(2**20))
+    (folder / f"{known[0].name}.gz").write_bytes(bomb.getvalue())
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="its content has more bytes instead of"):
+            load_fashion(tmp_path, known)
+        assert tracemalloc.get_traced_memory()[1] < 2**23
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tiny, tmp_path):
+    known, _, folder = tiny
+    (folder / f"{known[0].name}.gz").unlink()
+    os.mkfifo(folder / f"{known[0].name}.gz")
+    with pytest.raises(DataError, match="is no regular file"):
+        load_fashion(tmp_path, known)

@@ -131,7 +131,7 @@ def test_markdown_has_a_table_a_claim_that_names_cannot_break():
     assert (claim, other) == (f"**{make().claim}**", "**Another.**")
     assert len(table.splitlines()) == 4
     assert len({line.replace("\\|", "").count("|") for line in table.splitlines()}) == 1
-    assert "a\\|b &lt;i> c" in table
+    assert "a\\|b &lt;i&gt; c" in table
     assert len(notes) == 2
     assert "the paper's, never ours" in notes[-1]
 

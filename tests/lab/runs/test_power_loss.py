@@ -85,5 +85,5 @@ def test_a_finished_run_with_damaged_metrics_says_so(run):
     path = run / "metrics.jsonl"
     path.write_text("\n".join(path.read_text().splitlines()[:1]) + "\n")
     command = vsam("train", *QUICK, "--out", str(run), folder=run.parent)
-    assert "metrics.jsonl is damaged: it has changed since it was written." in command.stderr
+    assert_refused(command, 1, "metrics.jsonl is damaged: it has changed since it was written.", f"Delete {run}")
     assert f"{run} is finished" in command.stdout

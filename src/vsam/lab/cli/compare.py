@@ -84,13 +84,13 @@ def compare(
         raise UserError(f"Only one table fits the standard output, got - for {' and '.join(to_output)}.")
     chosen, target, observe = choose_ray_device(device, ray), folder(out) or Path("runs"), observer(tensorboard)
     first = load_recipe(recipe, tiny=tiny, changes=changes or ())
+    for file in files.values():
+        check_output(file)
     recipes = [first.updated(method=name, seed=first.seed + i) for i in range(seeds) for name in names]
     store = RunStore(target)
     if not all(store.run(one).is_finished for one in recipes):
         make_folder(target)
     place = run_path(target, first).parent.parent
-    for file in files.values():
-        check_output(file)
     with resumable(), trainer(ray, workers) as train, make_progress() as progress:
         runs, failures = run_comparison(recipes, store, data_dir, chosen, progress, observe, train)
     rows = summarise(runs)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-
 from vsam.lab.cli.options import resumable, typed_command
 from vsam.lab.cli.output import make_console, say
 from vsam.lab.cli.progress import make_progress

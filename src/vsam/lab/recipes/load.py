@@ -52,8 +52,8 @@ def load_recipe(name: str, *, tiny: bool = False, changes: Iterable[str] = ()) -
         key, equals, value = change.partition("=")
         if not equals or not key.strip():
             raise UserError(f"--set needs key=value, got {change!r}.")
-        if key.count(".") > 1:
-            raise UserError(f"--set knows no setting {shortened(key.strip(), 40)!r}: a key has at most one dot.")
+        if key.count(".") > 3:
+            raise UserError(f"--set knows no setting {shortened(key.strip(), 40)!r}: tables are not that deep.")
         _merge(changed, _nested(key.strip(), _parse(value.strip())))
     bring(settings.pop("use", {}), Path(name).parent)
     data = changed.get("data")

@@ -193,8 +193,8 @@ def _explain(error: ValidationError) -> str:
             problems.append(f"unknown key {key!r}.{nearest(place[-1], _keys(place[:-1]))}")
         elif problem["type"] == "missing":
             problems.append(f"{key} is missing.")
-        elif problem["type"] == "less_than_equal" and problem["ctx"]["le"] >= 1e15:
-            problems.append(f"{key} must be at most {problem['ctx']['le']:g}, got {problem['input']:g}.")
+        elif problem["type"] == "less_than_equal" and isinstance(most := problem["ctx"]["le"], float) and most > 1:
+            problems.append(f"{key}: Input should be at most {most:g}, got {_shorten(repr(problem['input']))}.")
         elif problem["type"] == "value_error":
             problems.append(f"{key}: {problem['ctx']['error']}")
         else:
