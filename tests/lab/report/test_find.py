@@ -2,6 +2,7 @@
 
 import pytest
 
+from lab.permissions import obeyed_permissions
 from lab.report.made import make_run
 from vsam.lab.errors import UserError
 from vsam.lab.report.find import find_runs
@@ -54,3 +55,12 @@ def test_what_is_no_folder_is_refused(tmp_path):
         find_runs([file])
     with pytest.raises(UserError, match="does not exist"):
         find_runs([tmp_path / "nowhere"])
+
+
+def test_a_folder_that_cannot_be_entered_does_not_stop_the_search(tmp_path):
+    make_run(tmp_path / "good", "sam")
+    (tmp_path / "closed").mkdir(mode=0)
+    (tmp_path / "seed-1").mkdir(mode=0o444)
+    with obeyed_permissions():
+        found = find_runs([tmp_path])
+    assert tmp_path / "good" in found

@@ -28,7 +28,7 @@ def find_runs(folders: Sequence[Path], say: Callable[[str], object] = lambda tex
             raise UserError(f"{folder} {what}. Give the folder of a run, or one that contains runs.")
         for path in _search(folder, say):
             found.setdefault(path.resolve(), path)
-    if not any((path / name).exists() for path in found.values() for name in RUN_FILES):
+    if not any(os.path.exists(path / name) for path in found.values() for name in RUN_FILES):
         places = ", ".join(str(folder) for folder in folders) or "no folder"
         raise UserError(f"There is no run in {places}. vsam train and vsam compare make some below runs/.")
     return list(found.values())
