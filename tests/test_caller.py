@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import vsam
+from vsam.caller import calling_package
 
 
 class _Training:
@@ -99,3 +100,14 @@ def test_masks_that_cannot_be_repeated_are_reported_where_perturb_was_called() -
     with pytest.warns(RuntimeWarning, match="No forward pass of model was seen") as caught:
         optimizer.perturb()
     assert caught[0].filename == __file__
+
+
+def test_the_outermost_known_package_is_the_one_that_called() -> None:
+    program = "found = calling_package({'inner', 'outer'})"
+    inner = {"__name__": "inner.module", "calling_package": calling_package, "program": program}
+    outer = {"__name__": "outer", "inner": inner}
+    exec("exec(inner['program'], inner)", outer)
+    assert inner["found"] == "outer"
+    exec(program, inner)
+    assert inner["found"] == "inner"
+    assert calling_package({"nobody"}) is None

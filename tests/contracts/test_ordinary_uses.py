@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -148,6 +149,35 @@ def test_clip_grad_norm_in_a_loop_does_the_same(method: str) -> None:
         assert float(norm) > 0
         loop.optimizer.step()
     assert_same(loop.weights(), closure.weights())
+
+
+def test_clip_grad_norm_keeps_the_smaller_limit_and_only_measures_with_infinity() -> None:
+    closure, loop = Run("vsam", max_grad_norm=0.3).go(), Run("vsam", max_grad_norm=0.3)
+    for number in range(LENGTH):
+        loop.optimizer.zero_grad()
+        loop.loss(number).backward()
+        if loop.optimizer.perturb():
+            loop.loss(number).backward()
+        assert loop.optimizer.clip_grad_norm_(math.inf) == loop.optimizer.clip_grad_norm_(5.0)
+        loop.optimizer.step()
+    assert_same(loop.weights(), closure.weights())
+
+
+def test_clip_grad_norm_returns_a_norm_without_the_scale() -> None:
+    """At a sampled step, the first one here, the gradients are still scaled; at a plain one they no longer are."""
+    norms = []
+    for scaler in (vsam.amp.GradScaler("cpu", enabled=False), vsam.amp.GradScaler("cpu")):
+        run = Run("sam-5")
+        for number in range(2):
+            run.optimizer.zero_grad()
+            scaler.scale(run.loss(number)).backward()
+            if scaler.perturb(run.optimizer):
+                scaler.scale(run.loss(number)).backward()
+            norms.append(float(run.optimizer.clip_grad_norm_(1.0)))
+            scaler.step(run.optimizer)
+            scaler.update()
+        assert run.optimizer.num_samples == 1
+    assert norms[:2] == pytest.approx(norms[2:], rel=1e-5)
 
 
 def test_clipping_spares_the_psf() -> None:

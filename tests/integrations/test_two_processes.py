@@ -53,6 +53,20 @@ def test_each_pass_synchronises_once(seen: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+def test_each_process_may_perturb_along_its_own_gradient(seen: dict[str, Any]) -> None:
+    first, second = seen["first"]["apart"], seen["second"]["apart"]
+    assert all(map(torch.equal, first["weights"], second["weights"]))
+    plain, sampled = [(False, False), (False, True)], [(False, False), (False, False), (True, False), (True, True)]
+    assert first["synchronised"] == sampled + plain
+
+
+@pytest.mark.slow
+def test_processes_that_do_not_agree_say_so(seen: dict[str, Any]) -> None:
+    for run in (seen["first"], seen["second"]):
+        assert ["The ranks do not agree on" in said for said in run["disagreement"]] == [True, True]
+
+
+@pytest.mark.slow
 def test_two_processes_resume_to_the_bit(seen: dict[str, Any]) -> None:
     whole, resumed = seen["first"]["trainer"]["whole"], seen["first"]["trainer"]["resumed"]
     assert all(map(torch.equal, whole["weights"], resumed["weights"]))

@@ -48,11 +48,34 @@ def trainer(folder: Path) -> dict[str, Any]:
     return {"whole": runs[0], "resumed": runs[1]}
 
 
-def loop() -> dict[str, Any]:
+def apart(folder: Path) -> dict[str, Any]:
+    """Each process perturbs along its own gradient."""
+    model = make_model(dropout=0.0).double()
+    NotingTrainer.synchronised = []
+    options = {"optimizer_cls_and_kwargs": (vsam.SAM, {"rho": 0.5, "sync": "rank", "every": 2})}
+    train(folder / "apart", model, None, NotingTrainer, options=options, per_device_train_batch_size=BATCH)
+    return {"weights": weights(model), "synchronised": NotingTrainer.synchronised}
+
+
+def disagreement(folder: Path) -> list[str]:
+    """What is said where each process has another seed."""
+    said = []
+    for run in (
+        lambda: train(folder / "seeds", (model := make_model()), make_method(model, **METHOD, seed=RANK)),
+        lambda: loop(seed=RANK),
+    ):
+        try:
+            run()
+        except RuntimeError as error:
+            said.append(str(error))
+    return said
+
+
+def loop(**settings: Any) -> dict[str, Any]:
     reset_accelerate()
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     model = make_model(dropout=0.0).double()
-    method = make_method(model, max_grad_norm=0.5, **METHOD)
+    method = make_method(model, max_grad_norm=0.5, **METHOD, **settings)
     model, optimizer, loader = accelerator.prepare(model, method, DataLoader(make_dataset(64), batch_size=BATCH))
     synchronised, losses = [], []
 
@@ -73,7 +96,10 @@ def loop() -> dict[str, Any]:
 def main() -> None:
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)
-    torch.save({"trainer": trainer(folder), "loop": loop()}, folder / f"seen-{RANK}.pt")
+    seen = {"trainer": trainer(folder), "loop": loop()}
+    if WORLD_SIZE > 1:
+        seen |= {"apart": apart(folder), "disagreement": disagreement(folder)}
+    torch.save(seen, folder / f"seen-{RANK}.pt")
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 

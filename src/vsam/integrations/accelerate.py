@@ -1,16 +1,15 @@
 """Accelerate's loops: an `Accelerator` that knows the second pass, and a step over several micro-batches."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from functools import partial
+import gc
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import accelerate
 import torch
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.utils import DistributedType
-from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from vsam.amp import GradScaler
@@ -40,6 +39,28 @@ class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
     """Backward passes of the micro-batches before the one with which gradients are synchronised."""
     _num_repeated = 0
     """Backward passes at the perturbed weights."""
+    _distributed: list[DistributedDataParallel] | None = None
+
+    @property
+    def distributed(self) -> list[DistributedDataParallel]:
+        """The DDP modules of its parameters, of which accelerate keeps no list."""
+        if self._distributed is None:
+            own = {parameter for group in self.param_groups for parameter in group["params"]}
+            candidates = [thing for thing in gc.get_objects() if issubclass(type(thing), DistributedDataParallel)]
+            self._distributed = [module for module in candidates if not own.isdisjoint(module.parameters())]
+        return self._distributed
+
+    def introduce(self) -> None:
+        """Tell the optimizer of its DDP module, made after it, so that ranks that do not agree are noticed."""
+        optimizer = self.optimizer
+        is_unknown = optimizer.model is not None and not optimizer._ranks.groups
+        if self.accelerator_state.num_processes > 1 and is_unknown and self.distributed:
+            optimizer.model = self.distributed[0]
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """With `sync="rank"` in a loop without a closure: the context of the first forward and backward pass."""
+        self.introduce()
+        return self.optimizer.no_sync()
 
     def perturb(self) -> bool:
         """After the first backward pass: move to where a second one is due, and say whether it is.
@@ -48,6 +69,7 @@ class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
         """
         if not self.gradient_state.sync_gradients:
             return False
+        self.introduce()
         self._num_repeated = 0
         return self.scaler.perturb(self.optimizer) if self.scaler is not None else bool(self.optimizer.perturb())
 
@@ -60,6 +82,7 @@ class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
                     f"closure could not repeat the others. Give all of them to one call, outside of it:{_EXAMPLE}"
                 )
             return None
+        self.introduce()
         self._warn_of_few_repetitions()
         if self.scaler is None:
             return self.optimizer.step(closure)
@@ -237,7 +260,7 @@ def step(accelerator: accelerate.Accelerator, optimizer: Any, closures: Sequence
     def closure() -> Any:
         losses = []
         for i, run in enumerate(closures):
-            with nullcontext() if i + 1 == len(closures) else _without_sync(accelerator):
+            with nullcontext() if i + 1 == len(closures) else _without_sync(accelerator, optimizer):
                 losses.append(_detached(run(), i))
         return torch.stack(losses).mean()
 
@@ -250,25 +273,13 @@ def syncs_each_batch(accelerator: accelerate.Accelerator) -> bool:
     return bool(accelerator.gradient_state.plugin_kwargs.get("sync_each_batch", False))
 
 
-@contextmanager
-def _without_sync(accelerator: accelerate.Accelerator) -> Iterator[None]:
-    """Let backward passes leave gradients as they are on each process."""
-    with ExitStack() as stack:
-        if accelerator.use_distributed and not syncs_each_batch(accelerator):
-            if accelerator.is_fsdp2:
-                for model in accelerator._models:
-                    stack.enter_context(accelerator.no_sync(model))
-            else:  # accelerate keeps no DDP module, so it is found when it is called
-                stack.callback(register_module_forward_pre_hook(partial(_switch_off, stack)).remove)
-        yield
-
-
-def _switch_off(stack: ExitStack, module: nn.Module, _: Any) -> None:
-    """What DDP's `no_sync` does, for any DDP module, until the stack ends."""
-    module = module._modules.get("_orig_mod", module)  # type: ignore[assignment]
-    if isinstance(module, DistributedDataParallel) and module.require_backward_grad_sync:
-        module.require_backward_grad_sync = False
-        stack.callback(setattr, module, "require_backward_grad_sync", True)
+def _without_sync(accelerator: accelerate.Accelerator, optimizer: PreparedOptimizer) -> ExitStack:
+    """A context whose backward passes leave gradients as they are on each process."""
+    stack = ExitStack()
+    if accelerator.use_distributed and not syncs_each_batch(accelerator):
+        for model in accelerator._models if accelerator.is_fsdp2 else optimizer.distributed:
+            stack.enter_context(accelerator.no_sync(model))
+    return stack
 
 
 def _checked(closures: Any) -> list[Callable[[], Any]]:

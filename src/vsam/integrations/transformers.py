@@ -75,7 +75,11 @@ class SharpnessAwareMixin:
                 base = super().create_optimizer(model)  # type: ignore[misc]
             finally:
                 self.optimizer_cls_and_kwargs, self.optimizer = chosen, None
+            is_apart = settings.get("sync") == "rank"
+            settings |= {"sync": "global"} if is_apart else {}
             self.optimizer = method(base, **{"model": self.model if model is None else model, **settings})
+            if is_apart:  # which the constructor refuses before there is a DDP module
+                self.optimizer.sync = "rank"
         if isinstance(self._sharpness_aware(), ESAM):
             raise ValueError(
                 "ESAM needs per-sample losses, which a Trainer does not compute: use SAM, or VSAM for fewer passes."
@@ -94,7 +98,8 @@ class SharpnessAwareMixin:
             self._micro_batches = []  # a step that was broken off is not repeated
         rng = RngState({parameter.device for parameter in model.parameters()})
         self._micro_batches.append(MicroBatch(copy.copy(inputs), num_items_in_batch, rng))
-        loss = run(model, inputs, num_items_in_batch, **kwargs)
+        with self.optimizer.no_sync():  # of the optimizer: for sync="rank"
+            loss = run(model, inputs, num_items_in_batch, **kwargs)
         if self.accelerator.sync_gradients:
             micro_batches, self._micro_batches = self._micro_batches, None
             if self.optimizer.perturb():
