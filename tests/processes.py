@@ -4,15 +4,20 @@ import datetime
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 import traceback
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 
-__all__ = ["assert_checks_pass"]
+__all__ = ["assert_checks_pass", "run_page"]
+
+PAGE = Path(__file__).parents[1] / "docs" / "loops" / "distributed.md"
 
 GENEROUS = datetime.timedelta(seconds=120)
 """How long a process waits for another one before it fails: longer than any pause of a busy machine."""
@@ -33,6 +38,16 @@ def assert_checks_pass(path: str, folder: Path, size: int = 2) -> None:
     errors = [f"Rank {rank}, {name}: {text}" for rank, one in enumerate(found) for name, text in one.items() if text]
     assert not errors, "\n".join(errors)
     assert all(list(one) == checks_of(path) for one in found)
+
+
+def run_page(language: str, section: str, names: dict[str, Any]) -> None:
+    """Run the blocks of a section of the page on several processes; of a diff, what it leads to."""
+    text = PAGE.read_text().split(f"\n## {section}")[1].split("\n## ")[0]
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert blocks
+    for block in blocks:
+        lines = block.splitlines()
+        exec("\n".join([line[1:] for line in lines if line[:1] != "-"] if language == "diff" else lines), names)
 
 
 def checks_of(path: str) -> list[str]:
@@ -59,8 +74,12 @@ def _work(path: str, size: int, folder: Path, rank: int) -> None:
         except Exception:
             said[name] = traceback.format_exc()
             break  # the other processes may wait for this one: what follows would not mean anything
-    (folder / f"{rank}.json").write_text(json.dumps(said))
-    torch.distributed.destroy_process_group()
+    (folder / f"{rank}.part").write_text(json.dumps(said))
+    (folder / f"{rank}.part").rename(folder / f"{rank}.json")
+    end = time.monotonic() + GENEROUS.total_seconds()
+    while time.monotonic() < end and not all((folder / f"{other}.json").exists() for other in range(size)):
+        time.sleep(0.05)
+    os._exit(0)  # with a broken process group, an orderly end may take long or crash
 
 
 if __name__ == "__main__":

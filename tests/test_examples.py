@@ -31,7 +31,9 @@ TESTED = {
     "alpha",
     "closure",
     "compare",
+    "ddp",  # in distributed/test_examples.py
     "fabric_loop",
+    "fsdp2",  # in distributed/test_examples.py
     "lightning_module",
     "listener",
     "mixed_precision",

@@ -1,6 +1,7 @@
 """DDP: `sync`, what is communicated, ranks that disagree, skip or fail."""
 
 import datetime
+import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -14,7 +15,7 @@ from torch.distributed import GradBucket
 from torch.nn.parallel import DistributedDataParallel
 
 import vsam
-from processes import assert_checks_pass
+from processes import assert_checks_pass, run_page
 
 Make = Callable[..., vsam.SharpnessAware]
 LAW = {"start": 4, "window": 6, "slices": 3, "alpha": 0.5, "initial_samples": 2}
@@ -267,6 +268,20 @@ def check_a_rank_that_raises_in_its_own_pass_tells_the_others(rank: int, folder:
         assert all(map(torch.equal, training.weights(), before))
         training.train(rank, range(2, 4))
         assert_equal_on_all_ranks(training)
+
+
+def check_the_page_runs(rank: int, folder: Path) -> None:
+    network = nn.Linear(4, 3)
+    loader = [(torch.randn(6, 4), torch.randint(3, (6,))) for _ in range(3)]
+    names: dict[str, Any] = {"torch": torch, "network": network, "loader": loader, "criterion": nn.CrossEntropyLoss()}
+    names["DistributedDataParallel"] = DistributedDataParallel
+    run_page("diff", "DDP", names)
+    assert names["optimizer"].num_samples == 3
+    run_page("python", "Each rank its own perturbation", names)
+    assert names["optimizer"].num_samples == 3
+    assert names["optimizer"].sync == "rank"
+    os.chdir(folder)
+    run_page("python", "Checkpoints", names)
 
 
 def check_what_cannot_work_is_refused(rank: int, folder: Path) -> None:

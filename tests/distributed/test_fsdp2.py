@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import vsam
-from processes import assert_checks_pass
+from processes import assert_checks_pass, run_page
+from vsam import shards
 
 Make = Callable[..., vsam.SharpnessAware]
 METHODS: dict[str, Make] = {
@@ -174,6 +175,35 @@ def check_one_rank_may_listen(rank: int, folder: Path) -> None:
     _train(model, optimizer, _half(rank))
     assert all(record.grad_norm is not None for record in records)
     assert all((record.psf_norm is not None) is record.sampled for record in records)
+
+
+def check_how_many_numbers_are_summed_over_the_shards(rank: int, folder: Path) -> None:
+    """As docs/loops/distributed.md says: at a plain step, and at a sampled one."""
+    numbers: list[int] = []
+    original = shards.over_all
+    shards.over_all = lambda *arguments: (numbers.append(1), original(*arguments))[1]  # type: ignore[assignment]
+    try:
+        for name, expected in {"sam-3": (1, 2), "vsam": (1, 5), "looksam": (1, 7)}.items():
+            model = _sharded()
+            make = METHODS[name] if name in METHODS else lambda base, **options: vsam.SAM(base, every=3, **options)
+            optimizer = make(_base(model), model=model)
+            found = set()
+            for number in range(6):
+                numbers.clear()
+                _train(model, optimizer, _half(rank), range(number, number + 1))
+                found.add((optimizer.last.sampled, len(numbers)))  # type: ignore[union-attr]
+            assert found == {(False, expected[0]), (True, expected[1])}, (name, found)
+    finally:
+        shards.over_all = original
+
+
+def check_the_page_runs(rank: int, folder: Path) -> None:
+    model = nn.Sequential(nn.Linear(6, 7), nn.Linear(7, 1))
+    model.layers = [model[0]]  # type: ignore[assignment]
+    names: dict[str, Any] = {"torch": torch, "model": model, "fully_shard": fully_shard}
+    run_page("diff", "FSDP2", names)
+    names["optimizer"].step(lambda: model(_batch(rank, torch.float32)).square().mean().backward())
+    assert names["optimizer"].num_samples == 1
 
 
 def check_what_cannot_work_is_refused(rank: int, folder: Path) -> None:

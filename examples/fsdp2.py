@@ -1,0 +1,60 @@
+"""Sharded weights with FSDP2, saved and resumed: torchrun --nproc-per-node 2 examples/fsdp2.py [FOLDER]."""
+
+import sys
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
+from torch.distributed.fsdp import fully_shard
+
+import vsam
+
+
+def build() -> tuple[nn.Module, vsam.VSAM]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
+    for layer in (model[0], model[2]):
+        fully_shard(layer)
+    fully_shard(model)
+    base = torch.optim.AdamW(model.parameters(), lr=0.003)
+    return model, vsam.VSAM(base, model=model, rho=0.05, start=10)
+
+
+def train(model: nn.Module, optimizer: vsam.VSAM, first: int, last: int) -> float:
+    for step in range(first, last + 1):
+        generator = torch.Generator().manual_seed(1_000 * torch.distributed.get_rank() + step)
+        inputs = torch.randn(50, 10, generator=generator)
+
+        def closure(inputs=inputs):
+            loss = nn.functional.cross_entropy(model(inputs), (inputs[:, 0] > 0).long())
+            loss.backward()
+            return loss
+
+        loss = optimizer.step(closure)
+    return loss.item()
+
+
+def state_of(model: nn.Module, optimizer: vsam.VSAM) -> dict:
+    return {"model": get_model_state_dict(model), "optimizer": vsam.distributed.StatefulOptimizer(model, optimizer)}
+
+
+def main() -> None:
+    folder = sys.argv[1] if len(sys.argv) > 1 else "checkpoint"
+    torch.distributed.init_process_group("gloo")  # "nccl" on GPUs
+    model, optimizer = build()
+    train(model, optimizer, 1, 40)
+    dcp.save(state_of(model, optimizer), checkpoint_id=folder)
+    loss = train(model, optimizer, 41, 60)
+
+    resumed, resumed_optimizer = build()
+    state = state_of(resumed, resumed_optimizer)
+    dcp.load(state, checkpoint_id=folder)
+    set_model_state_dict(resumed, state["model"])
+    is_same = train(resumed, resumed_optimizer, 41, 60) == loss
+    print(f"rank {torch.distributed.get_rank()}: loss {loss:.3f}, the same after resuming: {is_same}\n", end="")
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
