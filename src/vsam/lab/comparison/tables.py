@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from vsam.lab.comparison.rows import Row
@@ -26,9 +27,9 @@ __all__ = [
 ]
 
 SPEEDS = (
-    "AIS: images per second of training. Methods of a seed train in turns of one epoch, and speeds compare epochs of "
-    "the same turn, disturbed ones drawn in; in brackets their quartiles. ~: fewer than 20 common turns, AIS "
-    "divided. Accuracy: last epoch. Ideal: 2/(1 + samples/steps)."
+    "AIS: training images per second. Methods of a seed train in turns of one epoch, and speeds compare epochs of the "
+    "same turn, outliers clipped to the 10th–90th percentile; quartiles in brackets. ~: fewer than 20 common turns, "
+    "AIS divided. Accuracy: last epoch. Ideal: 2/(1 + samples/steps)."
 )
 
 _APART = "~: not timed in turns, AIS divided"
@@ -37,7 +38,7 @@ _HEADINGS = ("method", "accuracy %", "best %", "2nd gradients", "AIS", "of SAM",
 
 def to_terminal(rows: Sequence[Row]) -> Table:
     """The table for a terminal, with the spread of the speeds."""
-    table = Table(title=for_terminal(_title(rows)), title_justify="left")
+    table = Table(title=for_terminal(_title(rows)), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading in _HEADINGS:
         table.add_column(heading, justify="left" if heading == "method" else "right")
     for row in _counted(rows):
