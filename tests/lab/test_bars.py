@@ -20,7 +20,7 @@ def test_a_name_keeps_its_end_where_it_is_too_long():
 
 @pytest.mark.parametrize(
     ("width", "expected"),
-    [(40, "61.20 %"), (60, "61.20 %  rate 0.50"), (80, "61.20 %  rate 0.50  loss 1.200"), (34, "61.2…")],
+    [(40, "61.20 %"), (50, "61.20 %  rate 0.50"), (60, "61.20 %  rate 0.50  loss 1.200"), (34, "61.2…")],
 )
 def test_a_note_has_the_parts_that_fit_beside_the_longest_name(width, expected):
     progress = bars(width)

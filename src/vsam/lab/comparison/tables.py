@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from vsam.lab.comparison.rows import Row
@@ -38,9 +37,12 @@ _HEADINGS = ("method", "accuracy %", "best %", "2nd gradients", "AIS", "of SAM",
 
 def to_terminal(rows: Sequence[Row]) -> Table:
     """The table for a terminal, with the spread of the speeds."""
-    table = Table(title=for_terminal(_title(rows)), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=for_terminal(_title(rows)), title_justify="left", box=None, padding=(0, 1, 0, 0))
     for heading in _HEADINGS:
-        table.add_column(heading, justify="left" if heading == "method" else "right")
+        is_long = heading in ("2nd gradients", "ideal of SAM")
+        words = heading.replace(" ", "\n", 1) if is_long else heading
+        is_whole = heading in ("method", "2nd gradients")  # what else does not fit is continued below
+        table.add_column(words, justify="left" if heading == "method" else "right", no_wrap=is_whole)
     for row in _counted(rows):
         table.add_row(*map(for_terminal, _cells(row, quartiles=True)))
     return table
