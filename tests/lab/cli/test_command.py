@@ -335,7 +335,7 @@ import sys
 for name in ("typer", "rich", "pydantic", "tomli_w", "numpy", "matplotlib", "PIL"):
     sys.modules[name] = None
 import vsam
-from vsam.lab.cli import lists, main
+from vsam.lab.cli import main
 sys.argv = ["vsam", "methods"]
 main()
 """
