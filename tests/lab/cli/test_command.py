@@ -10,11 +10,12 @@ import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 from typer.main import get_command
 
 from lab.command import QUICK, Command, assert_refused, vsam
 from vsam.lab import data, models
-from vsam.lab.cli import main
+from vsam.lab.cli import lists, main
 from vsam.lab.cli.app import app
 from vsam.lab.methods import METHODS
 from vsam.lab.recipes.files import header_parts, recipe_names
@@ -176,6 +177,17 @@ def test_help_fits_80_columns_and_cuts_nothing_off(call, monkeypatch, command):
     lines = call(*([command] if command else []), "--help")[1].splitlines()
     assert max(map(len, lines)) <= 80
     assert not [line for line in lines if line.endswith("...") and "[OPTIONS]" not in line]
+
+
+@pytest.mark.parametrize("arguments", [("methods",), ("models",), ("recipes",), ("data",), ("explain", "vsam")])
+def test_lists_fit_80_columns_and_break_no_name(call, monkeypatch, arguments):
+    monkeypatch.setattr(lists, "make_console", lambda width: Console(width=80))
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = call(*arguments)[1].splitlines()
+    assert max(map(len, lines)) <= 80
+    known = {"methods": [row.name for row in METHODS], "models": models.names(), "recipes": recipe_names()}
+    for name in known.get(arguments[0], []):
+        assert sum(line.startswith(f"{name} ") for line in lines) == 1
 
 
 @pytest.mark.parametrize(

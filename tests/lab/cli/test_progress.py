@@ -7,8 +7,9 @@ from contextlib import contextmanager
 import pytest
 from rich.console import Console
 
+from vsam.lab.bars import make_bars
 from vsam.lab.cli import progress as progress_module
-from vsam.lab.cli.progress import Bars, make_bars, make_status
+from vsam.lab.cli.progress import Bars, make_status
 
 METHODS = [f"cifar10-small-noisy method-{i}" for i in range(12)]
 STEPS = 1000
@@ -94,7 +95,11 @@ def test_each_bar_takes_one_line_and_has_its_estimate(width):
         lines = screen.lines()
     assert len(lines) == 13
     for line in lines:
-        assert re.search(r" (-:--:--|\d:\d\d:\d\d) ", line)
+        assert re.search(r" [━╸╺]{9,} +\d+[%/]\S* +(-:--:--|\d:\d\d:\d\d) ", line), "neither bar, count nor time is cut"
+    for line in lines[1:]:
+        assert re.search(r"seed 0 +━", line)
+        assert "  61.20 %" in line
+        assert ("loss" in line) == (width >= 100)
 
 
 def test_a_single_run_keeps_its_bar():
@@ -103,7 +108,7 @@ def test_a_single_run_keeps_its_bar():
         screen.train("vsam", 0, STEPS)
         (line,) = screen.lines()
     assert "vsam seed 0" in line
-    assert "1000/1000" in line
+    assert "100%" in line
 
 
 def test_without_a_terminal_a_status_is_a_line_now_and_then(capsys, monkeypatch):

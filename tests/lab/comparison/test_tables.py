@@ -80,3 +80,13 @@ def test_speeds_that_were_not_measured_together_are_marked_each_by_itself():
 
 def test_half_a_sample_is_shown():
     assert "| 4.5 |" in to_markdown([make_row(samples=4.5)])
+
+
+def test_a_terminal_of_80_columns_cuts_nothing_off():
+    usual = [make_row("looksam-5", samples=12_345.3), make_row("vsam"), make_row("sgd")]
+    for rows in (usual, [*usual, make_row("vsam-gamma-0.9")]):
+        text = printed(rows, width=80)
+        assert max(map(len, text.splitlines())) <= 80
+        for word in ("gradients", "looksam-5", "12,345.3", "(0.50–0.54)", "71.23 ±"):
+            assert word in text
+    assert printed(usual, width=80).count("71.23 ± 0.46") == 3

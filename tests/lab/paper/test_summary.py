@@ -17,17 +17,19 @@ RESULTS = Path(__file__).parents[3] / "benchmarks/results/small"
 @pytest.mark.parametrize(
     ("verdicts", "expected"),
     [
-        (["supported", "supported"], ("supported", 2, 2)),
-        (["supported", "undecided", "not run"], ("supported", 1, 2)),
-        (["supported", "contradicted"], ("mixed", 1, 2)),
-        (["not supported", "contradicted"], ("mixed", 0, 2)),
-        (["undecided", "not run"], ("undecided", 0, 1)),
-        (["not run"], ("not run", 0, 0)),
+        (["supported", "supported", "undecided", "not run"], ("supported", 2, 0, 1)),
+        (["supported", "undecided", "not run"], ("mixed", 1, 0, 1)),
+        (["supported", "contradicted"], ("mixed", 1, 1, 0)),
+        (["not supported", "contradicted"], ("not supported", 0, 2, 0)),
+        (["contradicted", "contradicted", "not supported"], ("contradicted", 0, 3, 0)),
+        (["contradicted", "undecided", "undecided"], ("mixed", 0, 1, 2)),
+        (["undecided", "not run"], ("undecided", 0, 0, 1)),
+        (["not run"], ("not run", 0, 0, 0)),
     ],
 )
-def test_a_claim_gets_the_verdict_on_which_its_settings_agree(verdicts, expected):
+def test_a_claim_gets_the_verdict_of_most_of_its_settings(verdicts, expected):
     (one,) = summarise([make(verdict=verdict) for verdict in verdicts]).claims
-    assert (one.verdict, one.num_supported, one.num_run) == expected
+    assert (one.verdict, one.num_for, one.num_against, one.num_open) == expected
 
 
 def test_the_tally_counts_claims_and_not_settings():

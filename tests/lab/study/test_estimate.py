@@ -44,7 +44,7 @@ def test_a_header_tells_where_nothing_else_does(tmp_path):
     assert 0.3 < part.hours < 1.5
     parts = estimate_study(STUDIES["lsq"], "small", 3, tmp_path).parts
     assert [part.unknown for part in parts] == [3, 0, 3, 9]  # no header speaks of that network
-    assert "15 runs whose time is not known" in estimate_study(STUDIES["lsq"], "small", 3, tmp_path).sentence()
+    assert "15 runs of unknown time" in estimate_study(STUDIES["lsq"], "small", 3, tmp_path).sentence()
 
 
 def test_finished_runs_count_and_their_times_are_taken(tmp_path):

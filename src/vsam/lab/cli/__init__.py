@@ -15,6 +15,7 @@ def main() -> None:
         os.environ["TERMINAL_WIDTH"] = "1000"
     try:
         from vsam.lab.cli.app import app
+        from vsam.lab.cli.bash import answer_bash
         from vsam.lab.cli.study import fill_ray
         from vsam.lab.errors import DataError, LostRankError, RunError, UserError
         from vsam.lab.interrupt import treat_sigterm_like_ctrl_c
@@ -31,6 +32,8 @@ def main() -> None:
     logging.getLogger("vsam").addHandler(_ToStandardError())
     treat_sigterm_like_ctrl_c()
     try:
+        if os.environ.get("_VSAM_COMPLETE") == "complete_bash":
+            answer_bash(lambda: app(prog_name="vsam"))
         app(fill_ray(sys.argv[1:]))
     except (UserError, DataError, RunError, OSError, MemoryError) as error:
         if isinstance(error, LostRankError) or not is_quiet():

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.progress import Progress as RichProgress
 from rich.progress import TaskID
 
+from vsam.lab.bars import fit_name, make_bars
 from vsam.lab.cli import complete, names
 from vsam.lab.cli.options import JsonFile, Out, folder, typed_command
 from vsam.lab.cli.output import make_console
-from vsam.lab.cli.progress import make_bars
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.files import check_output, is_standard_output, make_folder, write_output
 
@@ -156,7 +156,7 @@ class _Bars:
         if self._task is not None:
             done = self._bars.tasks[self._task].completed
             self._bars.update(self._task, total=done)  # the time may have been up before the rounds were
-        self._task = self._bars.add_task(task, total=total, note="")
+        self._task = self._bars.add_task(fit_name(self._bars, task), total=total, note="")
 
     def advance(self, completed: int) -> None:
         """Move it."""

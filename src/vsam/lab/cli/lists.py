@@ -74,7 +74,7 @@ def explain(
         "Reference": known.reference,
         "Try": f"vsam train{files} --set method={method}",
     }
-    say(f"{known.name}: {known.summary}.\n")
+    say(facts_text({"": f"{known.name}: {known.summary}."}) + "\n")
     say(facts_text({name: fact for name, fact in shown.items() if fact}))
     return None
 
@@ -95,13 +95,13 @@ def recipes(
     rows = [_recipe_row(name) for name in recipe_names()]
     if json:
         return show_json(rows)
-    headings = ("recipe", "data", "model", "epochs × batch", "what it is")
-    cells = [(r["name"], r["data"], r["model"], f"{r['epochs']} × {r['batch']}", r["title"]) for r in rows]
-    _show(headings, cells)
+    cells = [(row["name"], f"{row['epochs']} × {row['batch']}", row["title"]) for row in rows]
+    _show(("recipe", "epochs × batch", "what it is"), cells)
     say(
-        "\nSee one with vsam recipes NAME. Change any setting with --set: optimizer=adamw (with\n"
-        "lr=0.001), model=wrn16-2, epochs=5. Your own images: vsam train fashion-mini --set\n"
-        "data.name=folder:PATH, where PATH holds train/CLASS/ and test/CLASS/."
+        "\nSee one in full with vsam recipes NAME. Change any setting with --set, as in\n"
+        "--set optimizer=adamw --set lr=0.001 --set model=wrn16-2 --set epochs=5. Your\n"
+        "own images: --set data.name=folder:PATH, where PATH holds train/CLASS/ and\n"
+        "test/CLASS/."
     )
     return None
 
@@ -151,7 +151,7 @@ def data(json: Json = False, use: Use = None, data_dir: DataDir = None) -> None:
 def _show(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     table = Table(box=None, pad_edge=False)
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", no_wrap=heading == headings[0])  # a name can be copied
     for row in rows:
         table.add_row(*row)
     make_console(160).print(table)

@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Column
+from rich.progress import Progress, TaskID
 from rich.text import Text
 
+from vsam.lab.bars import fit_name, fit_note, make_bars
 from vsam.lab.comparison.progress import NullProgress
 from vsam.lab.comparison.progress import Progress as Shown
 from vsam.lab.text import one_line
 
-__all__ = ["Bars", "Lines", "make_bars", "make_progress", "make_status"]
+__all__ = ["Bars", "Lines", "make_progress", "make_status"]
 
 Cells = Sequence[tuple[str, int, int, int]]
 Cell = tuple[str, int]
@@ -54,18 +54,6 @@ def make_status() -> Iterator[Callable[[str], object]]:
     yield say
 
 
-def make_bars(console: Console) -> Progress:
-    """What draws the bars, each in one line; where it is narrow, the estimate stays and the rest is cut."""
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(table_column=Column(no_wrap=True)),
-        TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=len("99:59:59"))),
-        TextColumn("{task.fields[note]}", markup=False),
-        console=console,
-    )
-
-
 class Bars:
     """One bar for everything, and one for each run of the present seed that has begun and goes on."""
 
@@ -82,7 +70,7 @@ class Bars:
             done, total = sum(cell[2] for cell in cells), sum(cell[3] for cell in cells)
             self._all = self._progress.add_task("all runs", total=total, completed=done, note="")
         for method, seed, done, total in cells:
-            name = f"{method} seed {seed}"
+            name = fit_name(self._progress, f"{method} seed {seed}")
             self._runs[method, seed] = self._progress.add_task(
                 name, total=total, completed=done, note="", visible=len(cells) == 1
             )
@@ -97,9 +85,14 @@ class Bars:
 
     def epoch(self, method: str, seed: int, metrics: dict[str, Any]) -> None:
         """Note the epoch's accuracy beside the bar; the bar of a finished run makes room for others."""
-        note = f"{metrics['test_accuracy']:.2f} %  loss {metrics['train_loss']:.3f}  rate {metrics['rate']:.2f}"
+        skips = [f"skipped {metrics['skipped']}"] if metrics["skipped"] else []
+        numbers = (
+            f"{metrics['test_accuracy']:.2f} %",
+            f"rate {metrics['rate']:.2f}",
+            f"loss {metrics['train_loss']:.3f}",
+        )
         task = self._runs[method, seed]
-        self._progress.update(task, note=note + _skips(metrics))
+        self._progress.update(task, note=fit_note(self._progress, [numbers[0], *skips, *numbers[1:]]))
         if self._all is not None and self._progress.tasks[task].finished:
             self._hide([(method, seed)])
 

@@ -79,12 +79,7 @@ def study(
     if name is not None:
         check_scale(target, name, chosen)
         given = {"--seeds": seeds, "--only": only, "--ray": ray, "--data-dir": data_dir, "--device": device}
-        given |= {
-            "--workers": workers > 1,
-            "--methods": methods != "all",
-            "--dry-run": dry_run,
-            "--tensorboard": tensorboard,
-        }
+        given |= {"--workers": workers > 1, "--methods": methods != "all", "--tensorboard": tensorboard}
         if KNOWN[name].measure and any(given.values()):
             option = next(option for option, value in given.items() if value)
             raise UserError(f"{option} does nothing for {name}, which trains no network. Leave it out.")

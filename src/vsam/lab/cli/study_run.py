@@ -49,6 +49,9 @@ def show_estimate(request: Request) -> None:
     write_output(request.json, json_module.dumps(estimate.to_dict(), indent=2) + "\n")
     if is_standard_output(request.json):
         return
+    if request.study.measure:
+        say(f"{request.study.name} trains no network: it needs one core, and neither data nor a GPU.")
+        return
     console = make_console()
     console.print(estimate.table())
     console.print(f"\n{estimate.sentence()}")

@@ -32,7 +32,7 @@ def relative_speed(runs: Iterable[FinishedRun], references: Iterable[FinishedRun
     Epochs of one seed that ran in the same turn are paired, and the mean of their cost ratios is taken, so that a turn
     in which the machine was slow weighs no more than others. A run's epoch that took far longer or shorter for its
     gradient passes than the others, against its reference, was disturbed, and is counted with the outermost ratio that
-    is not: the tenths at either end are drawn in to the tenth and ninetieth percentile.
+    is not: outliers are clipped to the 10th–90th percentile.
     Runs that share fewer than 20 turns were not timed together: their mean AIS are divided, and there are no quartiles.
     """
     runs, references = list(runs), list(references)
@@ -46,7 +46,7 @@ def relative_speed(runs: Iterable[FinishedRun], references: Iterable[FinishedRun
 def seed_speed(run: FinishedRun, reference: FinishedRun) -> float | None:
     """A run's speed against that of another with its seed, or None where the two share fewer than 5 turns.
 
-    It is for statistics over seeds. It is computed as `relative_speed` does; of fewer than ten epochs none is drawn in.
+    It is for statistics over seeds. It is computed as `relative_speed` does; of fewer than ten epochs none is clipped.
     """
     pairs = _pairs([run], [reference])
     return _ratio(pairs) if len(pairs) >= _FEWEST_PAIRS_OF_A_SEED else None

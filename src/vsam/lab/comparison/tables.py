@@ -26,9 +26,9 @@ __all__ = [
 ]
 
 SPEEDS = (
-    "AIS: images per second of training. Methods of a seed train in turns of one epoch, and speeds compare epochs of "
-    "the same turn, disturbed ones drawn in; in brackets their quartiles. ~: fewer than 20 common turns, AIS "
-    "divided. Accuracy: last epoch. Ideal: 2/(1 + samples/steps)."
+    "AIS: training images per second. Methods of a seed train in turns of one epoch, and speeds compare epochs of the "
+    "same turn, outliers clipped to the 10th–90th percentile; quartiles in brackets. ~: fewer than 20 common turns, "
+    "AIS divided. Accuracy: last epoch. Ideal: 2/(1 + samples/steps)."
 )
 
 _APART = "~: not timed in turns, AIS divided"
@@ -37,9 +37,12 @@ _HEADINGS = ("method", "accuracy %", "best %", "2nd gradients", "AIS", "of SAM",
 
 def to_terminal(rows: Sequence[Row]) -> Table:
     """The table for a terminal, with the spread of the speeds."""
-    table = Table(title=for_terminal(_title(rows)), title_justify="left")
+    table = Table(title=for_terminal(_title(rows)), title_justify="left", box=None, padding=(0, 1, 0, 0))
     for heading in _HEADINGS:
-        table.add_column(heading, justify="left" if heading == "method" else "right")
+        is_long = heading in ("2nd gradients", "ideal of SAM")
+        words = heading.replace(" ", "\n", 1) if is_long else heading
+        is_whole = heading in ("method", "2nd gradients")  # what else does not fit is continued below
+        table.add_column(words, justify="left" if heading == "method" else "right", no_wrap=is_whole)
     for row in _counted(rows):
         table.add_row(*map(for_terminal, _cells(row, quartiles=True)))
     return table

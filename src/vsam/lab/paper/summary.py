@@ -18,9 +18,10 @@ __all__ = ["LEGEND", "ClaimSummary", "Summary", "Word", "claims_in", "summarise"
 Word = Decision | Literal["mixed"]
 _WORDS: tuple[Word, ...] = ("supported", "mixed", "not supported", "contradicted", "undecided", "not run")
 LEGEND = (
-    "supported: the whole 95 % interval over seeds agrees. mixed: it depends on the setting. not supported: an effect "
-    "of the size claimed is excluded. contradicted: the whole interval says the opposite. undecided: the interval "
-    "leaves it open, there are fewer than 3 seeds, or the runs are tiny."
+    "for, against, open: settings whose 95 % interval over seeds agrees with the claim, excludes it, or does neither "
+    "(as with fewer than 3 seeds, or tiny runs). supported: most settings are for it. not supported: most exclude an "
+    "effect of the size claimed. contradicted: most say the opposite. mixed: settings disagree, or most leave it open. "
+    "undecided: all leave it open."
 )
 
 
@@ -30,21 +31,24 @@ class ClaimSummary:
 
     Args:
         claim: in a sentence.
-        verdict: the one on which all settings that decide it agree, else `mixed`; `undecided` where none decides it.
-        num_supported: settings that support it.
-        num_run: settings in which it was run.
+        verdict: that of more than half of the settings in which it was run; `undecided` where none decides it, else
+            `mixed`.
+        num_for: settings that support it.
+        num_against: settings that do not support it, or contradict it.
+        num_open: settings that leave it undecided.
         verdicts: one per setting.
     """
 
     claim: str
     verdict: Word
-    num_supported: int
-    num_run: int
+    num_for: int
+    num_against: int
+    num_open: int
     verdicts: tuple[Verdict, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """In plain types."""
-        counts = {"supported": self.num_supported, "run": self.num_run}
+        counts = {"for": self.num_for, "against": self.num_against, "open": self.num_open}
         return {
             "claim": self.claim,
             "verdict": self.verdict,
@@ -90,9 +94,14 @@ def summarise(verdicts: Sequence[Verdict]) -> Summary:
 
 def _summarise(claim: str, verdicts: Sequence[Verdict]) -> ClaimSummary:
     run = [one.verdict for one in verdicts if one.verdict != "not run"]
-    decided = set(run) - {"undecided"}
-    word: Word = "mixed" if len(decided) > 1 else next(iter(decided), "undecided" if run else "not run")
-    return ClaimSummary(claim, word, run.count("supported"), len(run), tuple(verdicts))
+    num_for, num_open = run.count("supported"), run.count("undecided")
+    num_against = len(run) - num_for - num_open
+    word: Word = "mixed" if num_for or num_against else "undecided" if run else "not run"
+    if 2 * num_for > len(run):
+        word = "supported"
+    elif 2 * num_against > len(run):
+        word = "contradicted" if 2 * run.count("contradicted") > len(run) else "not supported"
+    return ClaimSummary(claim, word, num_for, num_against, num_open, tuple(verdicts))
 
 
 def to_lines(summary: Summary) -> Table:
@@ -100,8 +109,9 @@ def to_lines(summary: Summary) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("verdict", no_wrap=True)
     table.add_column("claim")
-    table.add_column("supported in", no_wrap=True, justify="right")
+    for heading in ("for", "against", "open"):
+        table.add_column(heading, no_wrap=True, justify="right")
     for one in summary.claims:
-        settings = f"{one.num_supported} of {one.num_run}" if one.num_run else "–"
-        table.add_row(Text(one.verdict, style=COLOURS.get(one.verdict, "")), Text(one.claim.rstrip(".")), settings)
+        counts = map(str, (one.num_for, one.num_against, one.num_open))
+        table.add_row(Text(one.verdict, style=COLOURS.get(one.verdict, "")), Text(one.claim.rstrip(".")), *counts)
     return table

@@ -101,8 +101,8 @@ class Estimate:
         sources = " and ".join(dict.fromkeys(source for part in self.parts for source in part.hours_from))
         on = "GPU " if self.scale == "paper" else ""
         runs = f"{self.missing} run{'' if self.missing == 1 else 's'} to train"
-        time = f"about {_time(hours)} of {on}training by {sources}" if sources else "how long is not known"
-        rest = f" and {unknown} runs whose time is not known" if unknown and sources else ""
+        time = f"about {_time(hours)} of {on}training (from {sources})" if sources else "for a time that is not known"
+        rest = f" and {unknown} runs of unknown time" if unknown and sources else ""
         size = sum(part.bytes for part in self.parts)
         full = f" Only {_size(self.free)} are free." if size > self.free else ""
         return f"{self.study} at scale {self.scale}: {runs}, {time}{rest}, about {_size(size)} of disk.{full}"

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskID
 
+from vsam.lab.bars import fit_note, make_bars
 from vsam.lab.tune.best import settings_text
 from vsam.lab.tune.results import Result
 from vsam.lab.tune.search import Watcher
@@ -23,8 +24,7 @@ def make_watcher() -> Iterator[Watcher]:
     if not sys.stderr.isatty():
         yield Lines()
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("{task.fields[note]}", markup=False), console=Console(stderr=True)) as progress:
+    with make_bars(Console(stderr=True)) as progress:
         yield Bars(progress)
 
 
@@ -44,7 +44,7 @@ class Bars:
 
     def start(self, number: int, values: dict[str, Value], step: int) -> None:
         """Empty the trial's bar."""
-        note = settings_text(values)
+        note = self._fit(settings_text(values))
         self._progress.reset(self._one, description=f"trial {number}", completed=step, total=self._steps, note=note)
 
     def advance(self, step: int) -> None:
@@ -55,11 +55,14 @@ class Bars:
 
     def epoch(self, number: int, epoch: int, accuracy: float) -> None:
         """Note the accuracy."""
-        self._progress.update(self._all, note=f"trial {number}: {accuracy:.2f} % validation")
+        self._progress.update(self._all, note=self._fit(f"trial {number}: {accuracy:.2f} % validation"))
 
     def end(self, result: Result, done: int) -> None:
         """Count a trial that ended early as a whole one, and those of others too."""
-        self._progress.update(self._all, completed=done * self._steps, note=_ending(result))
+        self._progress.update(self._all, completed=done * self._steps, note=self._fit(_ending(result)))
+
+    def _fit(self, note: str) -> str:
+        return fit_note(self._progress, [note])
 
 
 class Lines:

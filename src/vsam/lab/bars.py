@@ -1,0 +1,60 @@
+"""Progress bars that fit the terminal: each takes one line, and neither the bar nor the time that is left is cut."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
+
+__all__ = ["fit_name", "fit_note", "make_bars"]
+
+_NARROW = 100  # below so many columns a percentage stands for the count of steps
+_PERCENT, _COUNT = len("100%"), len("9999999/9999999")
+_TIME, _GAPS, _SHORTEST_BAR = len("99:59:59"), 4, 10
+_SHORTEST_NAME, _USUAL_NOTE = 12, 20
+
+
+def make_bars(console: Console) -> Progress:
+    """What draws the bars: a name, the bar, how far it is, the time that is left, and the field `note`."""
+    column = Column(no_wrap=True)
+    count: ProgressColumn = TaskProgressColumn("{task.percentage:>3.0f}%", table_column=column, markup=False)
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        count if console.width < _NARROW else MofNCompleteColumn(table_column=column),
+        TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=_TIME)),
+        TextColumn("{task.fields[note]}", markup=False),
+        console=console,
+    )
+
+
+def fit_name(progress: Progress, name: str) -> str:
+    """A task's name, without its beginning where it would leave no room for a bar and a short note."""
+    most = max(_SHORTEST_NAME, _room(progress) - _USUAL_NOTE)
+    return name if len(name) <= most else f"…{name[1 - most :]}"
+
+
+def fit_note(progress: Progress, parts: Sequence[str]) -> str:
+    """As many parts of a note as fit beside the longest name; the first one is cut if it must be."""
+    room = max(1, _room(progress) - max((len(task.description) for task in progress.tasks), default=0))
+    note, *others = parts
+    if len(note) > room:
+        return f"{note[: room - 1]}…"
+    for part in others:
+        if len(note) + 2 + len(part) <= room:
+            note += f"  {part}"
+    return note
+
+
+def _room(progress: Progress) -> int:
+    """Columns that are left for a name and a note."""
+    width = progress.console.width
+    return width - _SHORTEST_BAR - (_PERCENT if width < _NARROW else _COUNT) - _TIME - _GAPS
