@@ -16,6 +16,7 @@ __all__ = [
     "AESAM",
     "ASAM",
     "GSAM",
+    "MSAM",
     "SAM",
     "SGD",
     "VSAM",
@@ -200,6 +201,22 @@ class FriendlySAM(Twin):
         n = len(self.history)
         rest = [(1 - self.decay) * self.decay ** (n - i) * g for i, g in enumerate(self.history, start=1) if i > 1]
         return torch.stack([self.decay ** (n - 1) * self.history[0], *rest]).sum(dim=0)
+
+
+class MSAM(Twin):
+    """The only gradient at w + sign·ρ·v / (‖v‖ + 1e-12), v the base's momentum; SAM at every k-th step with `every`."""
+
+    def __init__(self, base: "SGD | AdamW", rho: float, sign: int, sam_rho: float = 0.0, every: int = 0) -> None:
+        super().__init__(base, sam_rho)
+        self.offset, self.every = sign * rho, every
+
+    def step(self, w: Tensor, gradient: Gradient) -> Tensor:
+        number = len(self.sampled)
+        self.sampled.append(bool(self.every) and number % self.every == 0)
+        if self.sampled[-1]:
+            return self.base(w, self.sharp(w, gradient(w), gradient))
+        v = self.base.first if isinstance(self.base, AdamW) else self.base.velocity  # type: ignore[union-attr]
+        return self.base(w, gradient(w + self.offset * v / (v.norm() + 1e-12) if number else w))
 
 
 class GSAM(Twin):

@@ -37,6 +37,20 @@ METHODS: dict[str, tuple[Callable[..., vsam.SharpnessAware], Maker]] = {
         lambda b, m: vsam.SharpnessAware(b, model=m, when=vsam.Every(3), where=vsam.Friendly(0.1)),
         lambda b: oracles.FriendlySAM(b, 0.1, sigma=1.0, decay=0.9, every=3),
     ),
+    "msam": (
+        lambda b, m: vsam.MSAM(b, model=m, rho=0.3),
+        lambda b: oracles.MSAM(b, 0.3, sign=-1),
+    ),
+    "every fourth × displaced": (
+        lambda b, m: vsam.SharpnessAware(
+            b,
+            model=m,
+            when=vsam.Every(4),
+            where=vsam.GlobalNorm(0.1),
+            between=vsam.Displaced(vsam.Momentum(0.05, sign=1)),
+        ),
+        lambda b: oracles.MSAM(b, 0.05, sign=1, sam_rho=0.1, every=4),
+    ),
     "gsam": (
         lambda b, m: vsam.GSAM(b, model=m, rho=0.1, alpha=0.7),
         lambda b: oracles.GSAM(b, 0.1, alpha=0.7),
@@ -130,7 +144,7 @@ def test_follows_its_twin(method: str, base: str) -> None:
     (make, make_twin), (make_base, make_base_twin) = METHODS[method], BASES[base]
     twin = make_twin(make_base_twin())
     follow(make(make_base(model.parameters()), model), model, twin, STEPS)
-    if not method.startswith(("sam", "asam", "friendly", "gsam", "wsam")):
+    if not method.startswith(("sam", "asam", "friendly", "gsam", "wsam", "msam")):
         assert 0 < sum(twin.sampled) < STEPS, "the problem must show both kinds of steps"
     if method.startswith("vsam"):
         assert twin.in_force[0] != LAW.get("initial_samples", 1), "the problem must move s"

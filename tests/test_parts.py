@@ -33,9 +33,12 @@ PARTS: list[Part] = [
     vsam.GlobalNorm(0.1, only="norm"),
     vsam.Friendly(),
     vsam.Friendly(0.1, 0.5, 0, only="norm"),
+    vsam.Momentum(),
+    vsam.Momentum(0.05, sign=1, only="norm"),
     vsam.RandomSubset(),
     vsam.RandomSubset(rho=0.1, beta=1, seed=4),
     vsam.Plain(),
+    vsam.Displaced(vsam.Momentum(0.05, sign=1)),
     vsam.SurrogateGap(),
     vsam.SurrogateGap(0),
     vsam.Weighted(),
@@ -75,7 +78,7 @@ def test_every_part_of_the_library_is_in_the_table() -> None:
 def test_repr_rebuilds_it(part: Part) -> None:
     again = eval(repr(part), vars(vsam).copy())
     assert type(again) is type(part)
-    assert again.settings() == part.settings()
+    assert repr(again.settings()) == repr(part.settings())
     assert repr(again) == repr(part)
 
 

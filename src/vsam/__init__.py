@@ -1,21 +1,22 @@
 """vsam: sharpness-aware training at nearly the price of SGD."""
 
 from vsam import amp, between, distributed, quantize, trajectory, when, where
-from vsam.between import Decayed, Orthogonal, Plain, SurrogateGap, Weighted
-from vsam.methods import AESAM, ASAM, ESAM, GSAM, SAM, VSAM, WSAM, FriendlySAM, LookSAM
+from vsam.between import Decayed, Displaced, Orthogonal, Plain, SurrogateGap, Weighted
+from vsam.methods import AESAM, ASAM, ESAM, GSAM, MSAM, SAM, VSAM, WSAM, FriendlySAM, LookSAM
 from vsam.optimizer import SharpnessAware
-from vsam.parts import Between, DecidesAfter, DecidesBefore, When, Where
+from vsam.parts import Between, DecidesAfter, DecidesBefore, KnowsBefore, When, Where
 from vsam.records import Sample, StepRecord
 from vsam.trajectory import MESALoss, SAFLoss
 from vsam.version import __version__ as __version__
 from vsam.when import Always, Bernoulli, Even, Every, GradientThreshold, ReleasedVariation, Tail, Variation
-from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, RandomSubset
+from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, Momentum, RandomSubset
 
 __all__ = [
     "AESAM",
     "ASAM",
     "ESAM",
     "GSAM",
+    "MSAM",
     "SAM",
     "VSAM",
     "WSAM",
@@ -26,14 +27,17 @@ __all__ = [
     "Decayed",
     "DecidesAfter",
     "DecidesBefore",
+    "Displaced",
     "Even",
     "Every",
     "Friendly",
     "FriendlySAM",
     "GlobalNorm",
     "GradientThreshold",
+    "KnowsBefore",
     "LookSAM",
     "MESALoss",
+    "Momentum",
     "Orthogonal",
     "Plain",
     "RandomSubset",

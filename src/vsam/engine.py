@@ -71,7 +71,12 @@ class Engine(Wrapper):
             for parameter in self._parameters.all.parameters:
                 parameter.grad = None
             self._hand_over.drop()
+            where = self.where if step.wants_sample else self.between.where
+            if where is not None and where.knows_before:
+                self._displace(step, where)
             loss = self._call_apart(closure, step) if self._ranks.are_apart else _call(closure, step)
+            if step.displaced_by is not None:
+                step.restore()
             if self._begin(step, begin):
                 if step.was_sampled:
                     _call(closure, step)
@@ -134,6 +139,32 @@ class Engine(Wrapper):
                 step.guard_draws(part.generator)
         if not self.when.decides_after:
             step.wants_sample = self.when.wants_sample(self._history.num_steps + 1)  # type: ignore[attr-defined]
+
+    def _displace(self, step: Step, where: Where) -> None:
+        """Move to where the only pass of this step is run, along what the base optimizer knows already."""
+        step.wants_sample = False
+        members, state = self._parameters.all, self.base.state
+        own = radii(self.param_groups, self.where.rho)
+        rhos: list[Any] = [rho if where is self.where or rho is None else where.rho for rho in own]
+        weights, directions, chosen = [], [], []
+        for parameter, i in zip(members.parameters, members.groups, strict=True):
+            is_moved = parameter.requires_grad and rhos[i] is not None
+            if is_moved and (where.only is None or parameter in self._parameters.norms):
+                direction = where.direction(state.get(parameter, {}))  # type: ignore[attr-defined]
+                if direction is not None:
+                    weights.append(parameter)
+                    directions.append(direction)
+                    chosen.append(rhos[i])
+        if weights:
+            step.displace(where, weights, directions, chosen)
+            if self._ranks.units:
+                step.way_back.append(partial(shards.reshard, self._ranks.units))
+                shards.reshard(self._ranks.units)
+        elif self._history.num_steps > self._history.num_skipped:
+            raise RuntimeError(
+                f"{type(where).__name__} finds nothing to move along in the state of {type(self.base).__name__}: use "
+                "SGD with momentum, Adam or AdamW as the base."
+            )
 
     def _begin(self, step: Step, begin: RngState | None) -> bool:
         """Take in the first gradient; if the step is to be sampled, move the weights. False if there is none."""
@@ -281,7 +312,7 @@ class Engine(Wrapper):
         history.add(step.was_sampled, was_skipped, is_scaled=step.scaler is not None)
         needs_norm = step.was_sampled or when.decides_after or self._ranks.communicate or self._needs_norm()
         rate, details = when.rate, when.details()
-        when.advance(history.num_steps, step.was_sampled, was_skipped is True)
+        when.advance(history.num_steps, step.was_sampled or step.displaced_by is self.where, was_skipped is True)
         self._log.write(
             step=history.num_steps,
             sampled=step.was_sampled,
@@ -291,6 +322,7 @@ class Engine(Wrapper):
             age=lambda: history.age,
             grad_norm=step.grad_norm if needs_norm else None,
             psf_norm=psf_norm,
+            displaced=step.displaced_by is not None,
             **details,
         )
 

@@ -14,10 +14,10 @@ from vsam.parts import When
 from vsam.published import describe
 from vsam.selection import Losses, Selection
 from vsam.when import Always, Even, Every, GradientThreshold, ReleasedVariation, Variation
-from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, RandomSubset
+from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, Momentum, RandomSubset
 from vsam.wrapper import with_own_hooks
 
-__all__ = ["AESAM", "ASAM", "ESAM", "GSAM", "SAM", "VSAM", "WSAM", "FriendlySAM", "LookSAM"]
+__all__ = ["AESAM", "ASAM", "ESAM", "GSAM", "MSAM", "SAM", "VSAM", "WSAM", "FriendlySAM", "LookSAM"]
 
 
 class SAM(SharpnessAware):
@@ -137,6 +137,34 @@ class GSAM(SharpnessAware):
         **options: Unpack[Options],
     ) -> None:
         super().__init__(base, model=model, **options, where=GlobalNorm(rho), between=SurrogateGap(alpha))
+
+
+class MSAM(SharpnessAware):
+    """Momentum-SAM: the only gradient is taken further along the momentum, so that no second pass is needed.
+
+    `step` needs a closure, and returns the loss at w + e. Weights are at w whenever anybody looks.
+
+    Args:
+        base: a constructed optimizer with momentum: SGD, Adam or AdamW.
+        model: the network, for its BatchNorm statistics.
+        rho: ρ ≥ 0, the radius, to be tuned apart from SAM's and much larger.
+        sign: −1 is MSAM; 1 climbs along the averaged gradient, with SAM's own ρ: experimental.
+
+    Cost: one pass per step, a transient copy of the weights.
+
+    Reference: Becker et al., Momentum-SAM: Sharpness Aware Minimization without Computational Overhead, 2024.
+    """
+
+    def __init__(
+        self,
+        base: Bases,
+        *,
+        model: nn.Module | None = None,
+        rho: float = 3.0,
+        sign: int = -1,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(base, model=model, **options, where=Momentum(rho, sign))
 
 
 class WSAM(SharpnessAware):

@@ -16,11 +16,12 @@ from vsam.bases import bases_of
 from vsam.between import Plain
 from vsam.caller import warn_caller
 from vsam.engine import Closure, Engine
-from vsam.errors import check_base, check_model, check_not_negative, check_part
+from vsam.errors import CLOSURE_EXAMPLE, check_base, check_model, check_not_negative, check_part
 from vsam.hand_over import HandOver, has_fresh_gradient, mark_consumed
 from vsam.history import History
 from vsam.lightning_closure import from_lightning
 from vsam.loading import check_state
+from vsam.mixture import check_mixture
 from vsam.parameters import check_chosen, complete_radii
 from vsam.parts import Between, When, Where
 from vsam.published import describe
@@ -114,6 +115,8 @@ class SharpnessAware(Engine):
         self.when = Always() if when is None else copy.deepcopy(when)
         self.where = GlobalNorm() if where is None else copy.deepcopy(where)
         self.between = Plain() if between is None else copy.deepcopy(between)
+        check_mixture(self.when, self.where, self.between, self.base.param_groups)
+        check_chosen(self.between.where, model)
         self.max_grad_norm = _limit("max_grad_norm", max_grad_norm)
         self.guard = bool(guard)
         if sync not in ("global", "rank"):
@@ -152,7 +155,7 @@ class SharpnessAware(Engine):
     @property
     def expected_price(self) -> float | None:
         """Passes per step that the settings promise for the whole run; None where they are not known beforehand."""
-        rate = self.when.expected_rate
+        rate = 0.0 if self.where.knows_before else self.when.expected_rate
         return None if rate is None else 1 + rate
 
     @property
@@ -168,12 +171,12 @@ class SharpnessAware(Engine):
         trial = Step()
         self._decide(trial)
         trial.undo_draws()
-        return trial.wants_sample
+        return trial.wants_sample and not self.where.knows_before
 
     @property
     def is_second_pass(self) -> bool:
         """Whether the second pass is running, so that logs and metrics can leave it out."""
-        return self._pending is not None and bool(self._pending.way_back)
+        return self._pending is not None and self._pending.was_sampled and bool(self._pending.way_back)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with the record of every step from now on; returns a function that ends it."""
@@ -208,6 +211,11 @@ class SharpnessAware(Engine):
         Returns whether it is: then run forward and backward again on the same batch. Call `step()` in either case.
         """
         self = itself(self)
+        if self.where.knows_before or self.between.where is not None:
+            raise RuntimeError(
+                "The only gradient of a step is taken at w + e here, and after backward() it is too late to move: give "
+                f"step() a closure:{CLOSURE_EXAMPLE}"
+            )
         if self.is_second_pass:
             warn_caller(
                 "perturb() was called again without step(), so the gradients may have been taken at the perturbed "

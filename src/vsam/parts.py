@@ -7,7 +7,7 @@ named like the constructor's arguments, and keep whatever changes while training
 import inspect
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from torch import Tensor
@@ -18,6 +18,7 @@ __all__ = [
     "Between",
     "DecidesAfter",
     "DecidesBefore",
+    "KnowsBefore",
     "Part",
     "When",
     "Where",
@@ -108,6 +109,9 @@ class Where(Part):
     only: Literal["norm"] | None = None
     """Which parameters are moved and enter the norm: "norm" for those of normalisation layers, None for all."""
 
+    knows_before: bool = False
+    """Whether the offset is known before the only pass."""
+
     keeps_memory: bool = False
     """Whether `directions` and `follow_` are called, which costs one parameter-sized buffer."""
 
@@ -131,8 +135,24 @@ class Where(Part):
         raise NotImplementedError
 
 
+class KnowsBefore(Where):
+    """Knows its offset before the only pass: a sampled step is one pass at w + e, and its loss is the one there."""
+
+    knows_before = True
+
+    def check_groups(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        """Refuse the parameter groups of a base optimizer that does not have what it takes."""
+
+    @abstractmethod
+    def direction(self, state: Mapping[str, Any]) -> Tensor | None:
+        """What `perturb_` gets for a parameter in place of a gradient, from the base optimizer's state of it."""
+
+
 class Between(Part):
     """What gradient is used, and what is remembered for the steps that are not sampled?"""
+
+    where: KnowsBefore | None = None
+    """Where the only gradient of a step that is not sampled is taken; None for w itself."""
 
     uses_norm: bool = False
     """Whether `reuse_` looks at ‖g‖."""

@@ -7,7 +7,7 @@ from vsam.bases import bases_of
 from vsam.between import Decayed, Orthogonal, Plain, SurrogateGap, Weighted
 from vsam.parts import Between, DecidesAfter, Part, When, Where
 from vsam.when import Always, Every, GradientThreshold, ReleasedVariation, Variation
-from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, RandomSubset
+from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, Momentum, RandomSubset
 
 __all__ = ["describe"]
 
@@ -24,6 +24,7 @@ _PUBLISHED: dict[tuple[type[Part], ...], tuple[str, str]] = {
     (Variation, GlobalNorm, Plain): ("vSAM-A", f"{_VSAM}, as an ablation"),
     (ReleasedVariation, GlobalNorm, Decayed): ("vSAM as the authors released it", _VSAM),
     (ReleasedVariation, GlobalNorm, Plain): ("vSAM-A as the authors released it", _VSAM),
+    (Always, Momentum, Plain): ("MSAM", "Becker et al., 2024"),
     (Always, Friendly, Plain): ("Friendly SAM", "Li et al., CVPR 2024"),
     (Always, GlobalNorm, SurrogateGap): ("GSAM", "Zhuang et al., ICLR 2022"),
     (Always, GlobalNorm, Weighted): ("the coupled form of WSAM", "Yue et al., KDD 2023"),
@@ -54,6 +55,9 @@ def describe(when: When, where: Where, between: Between, base: Optimizer | None 
     name, reference = (_PUBLISHED if where.only is None else _ONLY_NORM).get(kinds, ("", ""))
     sentences = [f"{_capital(where.describe())} ({_radius(where, base)}), it {when.describe()}."]
     cost = "1 + sampled passes a step, a transient copy of the weights at a sample"
+    if where.knows_before:
+        sentences[0] = sentences[0].replace("the second gradient", "the only gradient")
+        cost = "1 pass a step, a transient copy of the weights"
     if share < 1:
         sentences.append(f"That is the gradient of {share:.0%} of the samples, those whose loss rose most.")
         cost += ", one more forward pass there"
@@ -94,6 +98,8 @@ def _kinds(when: When, where: Where, between: Between) -> tuple[type[Part], ...]
         type(where) is Friendly and not where.keeps_memory
     )
     place: type[Part] = GlobalNorm if is_plain_place else type(where)
+    if isinstance(where, Momentum) and where.sign > 0:
+        place = Part  # type: ignore[type-abstract] # unpublished as far as we know
     rest: type[Part] = type(between)
     if between.changes_sample:
         return asked, place, rest

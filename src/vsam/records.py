@@ -25,6 +25,7 @@ class StepRecord:
         s: vSAM's target, samples per window.
         change_var: vSAM's ĉ_var at its latest update.
         change_norm: vSAM's ĉ_norm at its latest update.
+        displaced: the only gradient, and with it the loss, was taken at w + e.
     """
 
     step: int
@@ -38,6 +39,7 @@ class StepRecord:
     s: float | None = None
     change_var: float | None = None
     change_norm: float | None = None
+    displaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

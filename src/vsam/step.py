@@ -72,6 +72,7 @@ class Step(Transaction):
         self._first: tensors.Pack | None = None
         self._plain: tensors.Pack | None = None
         self.averages: Memory | None = None
+        self.displaced_by: Where | None = None
         self._directions: list[Tensor] | None = None
         self._watched: list[int] = []
         self._watched_norm: Tensor | None = None
@@ -125,6 +126,15 @@ class Step(Transaction):
             self._watched_norm = plain.norm_of(self._watched) if is_whole else plain.norm()
         if is_whole:
             self.grad_norm = plain.norm()
+
+    def displace(self, where: Where, weights: list[Tensor], directions: list[Tensor], rhos: list[float]) -> None:
+        """Move the weights to where the only pass is run."""
+        places = tensors.Places(weights)
+        self.way_back.append(torch.clear_autocast_cache)  # it holds casts of the weights
+        self.way_back.append(places.keep())
+        self.displaced_by = where
+        where.perturb_(places.tensors, directions, rhos, tensors.norm(directions))
+        torch.clear_autocast_cache()
 
     def follow(self, where: Where, last: Memory | None) -> None:
         """Take the first gradient into the memory of `where`; what it was before gives the directions of a sample.

@@ -108,6 +108,7 @@ def test_closure_may_clear_the_gradients_itself(method: str) -> None:
 
 def test_every_method_is_in_the_table() -> None:
     built = {type(METHODS[name](torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=1))) for name in METHODS}
+    built.add(vsam.MSAM)  # refuses bases without momentum: test_displaced.py holds it to the promises
     assert built == {kind for kind in vars(vsam).values() if type(kind) is type(vsam.SAM) and _is_named(kind)}
 
 

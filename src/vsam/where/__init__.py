@@ -3,6 +3,7 @@
 from vsam.where.adaptive_norm import AdaptiveNorm
 from vsam.where.friendly import Friendly
 from vsam.where.global_norm import GlobalNorm
+from vsam.where.momentum import Momentum
 from vsam.where.random_subset import RandomSubset
 
-__all__ = ["AdaptiveNorm", "Friendly", "GlobalNorm", "RandomSubset"]
+__all__ = ["AdaptiveNorm", "Friendly", "GlobalNorm", "Momentum", "RandomSubset"]
