@@ -24,6 +24,12 @@ PAGES = [
     "docs/methods/looksam.md",
     "docs/methods/ae-sam.md",
     "docs/methods/vsam.md",
+    "docs/methods/budget.md",
+    "docs/methods/msam.md",
+    "docs/methods/friendly-sam.md",
+    "docs/methods/gsam.md",
+    "docs/methods/wsam.md",
+    "docs/methods/sam-on.md",
 ]
 TESTED = {
     "accelerate_loop",  # in integrations/test_loop_pages.py

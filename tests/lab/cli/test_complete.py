@@ -22,7 +22,7 @@ def test_names_of_recipes_and_methods():
 
 
 def test_the_last_of_several_names_without_those_that_are_there():
-    assert words(complete.methods("vsam,vs")) == ["vsam,vsam-a"]
+    assert words(complete.methods("vsam,vs")) == ["vsam,vsam-a", "vsam,vsam-budget"]
     assert words(complete.methods("a")) == ["all", "ae-sam", "asam"]
 
 
@@ -30,7 +30,7 @@ def test_the_last_of_several_names_without_those_that_are_there():
     ("incomplete", "expected"),
     [
         ("meth", ["method="]),
-        ("method=vs", ["method=vsam", "method=vsam-a"]),
+        ("method=vs", ["method=vsam", "method=vsam-a", "method=vsam-budget"]),
         ("model=", [f"model={name}" for name in model_names()]),
         ("data.name=f", ["data.name=fashion-mini", "data.name=fashion-mnist", "data.name=folder:"]),
         ("epochs=", []),
@@ -44,7 +44,7 @@ def test_settings_and_those_values_that_are_names(incomplete, expected):
     ("line", "expected"),
     [
         ("vsam train fashion", ["fashion-mini"]),
-        ("vsam compare --methods sgd,vs", ["sgd,vsam", "sgd,vsam-a"]),
+        ("vsam compare --methods sgd,vs", ["sgd,vsam", "sgd,vsam-a", "sgd,vsam-budget"]),
         ("vsam explain look", ["looksam-5"]),
         ("vsam study ta", ["table1"]),
         ("vsam train --set method=esa", ["method=esam"]),

@@ -21,6 +21,7 @@ def build(*changes, steps=100):
 
 def test_the_promised_names_are_there():
     promised = ["sgd", "sam", "sam-5", "sam-10", "looksam-5", "esam", "saf", "mesa", "ae-sam", "vsam", "vsam-a", "asam"]
+    promised += ["vsam-budget", "sam-on", "friendly-sam", "gsam", "wsam", "msam"]
     assert sorted(NAMES) == sorted(promised)
     assert [find_method(name).name for name in NAMES] == NAMES
 
@@ -49,6 +50,11 @@ def test_a_method_is_described_in_full_and_its_settings_exist(method):
         ("vsam", vsam.VSAM),
         ("vsam-a", vsam.VSAM),
         ("asam", vsam.ASAM),
+        ("vsam-budget", vsam.VSAM),
+        ("friendly-sam", vsam.FriendlySAM),
+        ("gsam", vsam.GSAM),
+        ("wsam", vsam.WSAM),
+        ("msam", vsam.MSAM),
     ],
 )
 def test_a_name_gives_its_optimizer(name, kind):
@@ -73,6 +79,19 @@ def test_the_base_optimizer_has_the_recipes_settings():
 )
 def test_settings_arrive(changes, text):
     assert re.search(text, repr(build(*changes)).split("Parameter Group")[0] + build(*changes).describe())
+
+
+def test_a_budget_arrives():
+    optimizer = build("method=vsam-budget", "budget.budget=0.25", "budget.gamma=0.8", steps=40)
+    assert repr(optimizer.when) == "Even(budget=0.25, total_steps=40)"
+    assert optimizer.between.gamma == 0.8
+
+
+def test_normalisation_layers_alone_arrive_and_must_exist():
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    assert build_optimizer(model, quick_recipe("method=sam-on"), 10).where.only == "norm"
+    with pytest.raises(UserError, match="sam-on: only='norm'"):
+        build("method=sam-on")
 
 
 def test_radii_arrive():

@@ -18,12 +18,16 @@ from vsam.lab.recipes.settings import (
     AugmentSettings,
     BatchSize,
     BelowOne,
+    BudgetSettings,
     Count,
     DataSettings,
     ESAMSettings,
     Fraction,
+    FriendlySettings,
+    GSAMSettings,
     LookSAMSettings,
     MESASettings,
+    MSAMSettings,
     NotNegative,
     PlainName,
     Positive,
@@ -31,6 +35,7 @@ from vsam.lab.recipes.settings import (
     SAFSettings,
     Section,
     VSAMSettings,
+    WSAMSettings,
 )
 
 __all__ = ["Recipe", "canonical_settings", "check_recipe", "modern"]
@@ -53,7 +58,7 @@ class Recipe(Section):
         lr: of the first step.
         method: as `vsam methods` lists them.
         variant: a word that tells runs of one method apart, as in `alpha-0.1`; part of the folder's name.
-        rho: the radius of all methods but ASAM.
+        rho: the radius of all methods but ASAM and MSAM.
         optimizer: the base optimizer.
         schedule: `cosine` falls to 0 over the run, per step.
         label_smoothing: ε, what is taken from the target and shared among the other classes.
@@ -92,6 +97,11 @@ class Recipe(Section):
     asam: ASAMSettings = ASAMSettings()
     aesam: AESAMSettings = AESAMSettings()
     esam: ESAMSettings = ESAMSettings()
+    friendly: FriendlySettings = FriendlySettings()
+    gsam: GSAMSettings = GSAMSettings()
+    wsam: WSAMSettings = WSAMSettings()
+    msam: MSAMSettings = MSAMSettings()
+    budget: BudgetSettings = BudgetSettings()
     saf: SAFSettings = SAFSettings()
     mesa: MESASettings = MESASettings()
     own: dict[str, bool | int | float | str] = Field(default_factory=dict)

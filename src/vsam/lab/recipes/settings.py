@@ -16,12 +16,16 @@ __all__ = [
     "AugmentSettings",
     "BatchSize",
     "BelowOne",
+    "BudgetSettings",
     "Count",
     "DataSettings",
     "ESAMSettings",
     "Fraction",
+    "FriendlySettings",
+    "GSAMSettings",
     "LookSAMSettings",
     "MESASettings",
+    "MSAMSettings",
     "NotNegative",
     "PlainName",
     "Positive",
@@ -29,6 +33,7 @@ __all__ = [
     "SAFSettings",
     "Section",
     "VSAMSettings",
+    "WSAMSettings",
 ]
 
 _LONGEST_NAME = 200  # file systems take 255 bytes, and -tiny or the number of bits may follow
@@ -151,6 +156,39 @@ class ESAMSettings(Section):
 
     beta: PositiveFraction = default(vsam.ESAM, "beta")
     gamma: PositiveFraction = default(vsam.ESAM, "gamma")
+
+
+class FriendlySettings(Section):
+    """As in `vsam.FriendlySAM`."""
+
+    sigma: NotNegative = default(vsam.FriendlySAM, "sigma")
+    decay: BelowOne = default(vsam.FriendlySAM, "decay")
+
+
+class GSAMSettings(Section):
+    """As in `vsam.GSAM`."""
+
+    alpha: NotNegative = default(vsam.GSAM, "alpha")
+
+
+class WSAMSettings(Section):
+    """As in `vsam.WSAM`."""
+
+    gamma: BelowOne = default(vsam.WSAM, "gamma")
+
+
+class MSAMSettings(Section):
+    """As in `vsam.MSAM`; its radius is its own."""
+
+    rho: NotNegative = default(vsam.MSAM, "rho")
+    sign: Literal[-1, 1] = default(vsam.MSAM, "sign")
+
+
+class BudgetSettings(Section):
+    """As in `vsam.VSAM` with a budget, and the reuse that goes with it."""
+
+    budget: PositiveFraction = 0.2
+    gamma: Fraction = 0.9
 
 
 class SAFSettings(Section):
