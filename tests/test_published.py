@@ -21,12 +21,18 @@ from vsam import (
 )
 from vsam.published import describe
 
+NORMALISED = nn.Sequential(nn.Linear(2, 1), nn.LayerNorm(1))
 _DENG = "Deng et al., 2024"
 NAMED: dict[str, tuple[Callable[[torch.optim.Optimizer], vsam.SharpnessAware], str]] = {
     "SAM": (lambda base: vsam.SAM(base), "Foret et al., ICLR 2021"),
     "SAM-k": (lambda base: vsam.SAM(base, every=5), _DENG),
     "ASAM": (lambda base: vsam.ASAM(base), "Kwon et al., ICML 2021"),
     "LookSAM": (lambda base: vsam.LookSAM(base), "Liu et al., CVPR 2022"),
+    "SAM-ON": (lambda base: vsam.SAM(base, model=NORMALISED, only="norm"), "Mueller et al., NeurIPS 2023"),
+    "Friendly SAM": (lambda base: vsam.FriendlySAM(base), "Li et al., CVPR 2024"),
+    "GSAM": (lambda base: vsam.GSAM(base), "Zhuang et al., ICLR 2022"),
+    "the coupled form of WSAM": (lambda base: vsam.WSAM(base), "Yue et al., KDD 2023"),
+    "MSAM": (lambda base: vsam.MSAM(base), "Becker et al., 2024"),
     "AE-SAM": (lambda base: vsam.AESAM(base, total_steps=100), "Jiang et al., ICLR 2023"),
     "vSAM": (lambda base: vsam.VSAM(base), _DENG),
     "vSAM-A": (lambda base: vsam.VSAM(base, gamma=0), _DENG),
@@ -41,6 +47,9 @@ REDUCED: list[tuple[vsam.When, vsam.Where, vsam.Between, str]] = [
     (Every(5), GlobalNorm(), Orthogonal(0), "SAM-k"),
     (Every(5), GlobalNorm(), Decayed(0), "SAM-k"),
     (Every(1), AdaptiveNorm(), Plain(), "ASAM"),
+    (Always(), vsam.Friendly(sigma=0), Plain(), "SAM"),
+    (Always(), GlobalNorm(), vsam.SurrogateGap(0), "SAM"),
+    (Every(5), GlobalNorm(), vsam.Weighted(0.5), "SAM-k"),
     (GradientThreshold(9), GlobalNorm(), Decayed(0), "AE-SAM"),
     (Variation(), GlobalNorm(), Plain(), "vSAM-A"),
     (ReleasedVariation(), GlobalNorm(), Decayed(0.9, 0.9**6), "vSAM as the authors released it"),
@@ -50,6 +59,10 @@ FREE: list[tuple[vsam.When, vsam.Where, vsam.Between]] = [
     (Variation(), AdaptiveNorm(), Decayed()),
     (Variation(), GlobalNorm(), Orthogonal()),
     (Every(5), GlobalNorm(), Decayed()),
+    (vsam.Even(0.2, 100), GlobalNorm(), Decayed()),
+    (vsam.Tail(0.2, 100), GlobalNorm(), Plain()),
+    (Always(), vsam.Momentum(0.05, sign=1), Plain()),
+    (Every(5), GlobalNorm(), vsam.Displaced(vsam.Momentum(0.05, sign=1))),
     (Every(5), AdaptiveNorm(), Plain()),
     (GradientThreshold(9), GlobalNorm(), Decayed()),
     (ReleasedVariation(), GlobalNorm(), Decayed(0.7)),  # the program stops at γ⁶
@@ -60,7 +73,7 @@ FREE: list[tuple[vsam.When, vsam.Where, vsam.Between]] = [
 @pytest.mark.parametrize("name", NAMED)
 def test_a_named_method_says_its_name_and_reference(name: str) -> None:
     make, reference = NAMED[name]
-    words = make(torch.optim.SGD(nn.Linear(2, 1).parameters(), lr=0.1)).describe()
+    words = make(torch.optim.SGD(NORMALISED.parameters(), lr=0.1, momentum=0.9)).describe()
     assert f"Published as {name} ({reference}" in words
     assert "experimental" not in words
 

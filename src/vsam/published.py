@@ -39,6 +39,8 @@ _OTHER_BASES: dict[tuple[str, type[Optimizer]], str] = {
     ("SAM", torch.optim.AdamW): "Chen et al., ICLR 2022",
     ("ASAM", torch.optim.Adam): "Kwon et al., ICML 2021",
     ("LookSAM", torch.optim.AdamW): "Liu et al., CVPR 2022",
+    ("GSAM", torch.optim.AdamW): "Zhuang et al., ICLR 2022",
+    ("MSAM", torch.optim.AdamW): "Becker et al., 2024",
 }
 """Who published a method around another base than SGD; all were published around that."""
 
