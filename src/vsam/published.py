@@ -83,7 +83,10 @@ def _origin(name: str, reference: str, bases: list[Optimizer]) -> str:
         return f"Published as {name} ({reference})."
     if len(bases) == 1 and (by := _OTHER_BASES.get((name, others[0]))):
         return f"Published as {name} ({reference}), with {around} by {by}."
-    return f"Not a published combination: {name} ({reference}) was published with SGD, not with {around}: experimental."
+    return (
+        f"Not a published combination: {name} ({reference}) was published with SGD, and we know of no paper that has "
+        f"it with {around}. Experimental."
+    )
 
 
 def _radius(where: Where, base: Optimizer | None) -> str:
