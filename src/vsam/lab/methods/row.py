@@ -35,6 +35,7 @@ class Method:
         search: the ranges that `vsam tune` searches, if there are any.
         color: in figures, as #rrggbb; others than ours get one that is free.
         is_quantized: whether the study of quantized networks trains it.
+        is_beyond: whether it is none of those that the paper's table compares, so that the study of it leaves it out.
         defaults: of settings that no recipe has one for, because the method is a user's own.
     """
 
@@ -55,6 +56,7 @@ class Method:
     search: str | None = None
     color: str | None = None
     is_quantized: bool = False
+    is_beyond: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -204,6 +204,7 @@ METHODS = (
         search=f"{_RHO},budget.gamma=0.5:1",
         passes=1.2,
         color="#c4573f",
+        is_beyond=True,
     ),
     Method(
         "sam-on",
@@ -217,6 +218,7 @@ METHODS = (
         fixed={"only": "norm"},
         search=_RHO,
         color="#3f7fb0",
+        is_beyond=True,
     ),
     Method(
         "friendly-sam",
@@ -230,6 +232,7 @@ METHODS = (
         section="friendly",
         search=_RHO,
         color="#5b8c5a",
+        is_beyond=True,
     ),
     Method(
         "gsam",
@@ -243,6 +246,7 @@ METHODS = (
         section="gsam",
         search=f"{_RHO},gsam.alpha=0.05:1:log",
         color="#6a6fb0",
+        is_beyond=True,
     ),
     Method(
         "wsam",
@@ -256,6 +260,7 @@ METHODS = (
         section="wsam",
         search=f"{_RHO},wsam.gamma=0.1:0.95",
         color="#a07e92",
+        is_beyond=True,
     ),
     Method(
         "msam",
@@ -271,5 +276,6 @@ METHODS = (
         passes=1.0,
         search="msam.rho=0.3:10:log",
         color="#9a8a4a",
+        is_beyond=True,
     ),
 )
