@@ -36,6 +36,20 @@ class Average(nn.Module):
         return inputs - self.mean
 
 
+class CodeBook(nn.Module):
+    """Large, and written to in a way that torch does not count."""
+
+    codes: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("codes", torch.zeros(300, 300))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.codes.data.add_(inputs.detach().mean())
+        return inputs
+
+
 class Rows(nn.Module):
     """Makes three channels of a vector and back."""
 
@@ -55,6 +69,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "spectral norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3)),
     "average in place": lambda: Average(is_replaced=False),
     "average replaced": lambda: Average(is_replaced=True),
+    "code book": CodeBook,
 }
 
 

@@ -100,10 +100,20 @@ def test_a_layout_knows_whether_one_buffer_is_enough(name: str, is_one: bool) ->
 def test_a_layout_knows_in_which_precision_a_norm_is_taken() -> None:
     assert Layout(randoms(((2,), F), ((2,), B))).dtype == F
     assert Layout(randoms(((2,), F), ((2,), D))).dtype == D
-    assert Layout(randoms(((2,), F), ((2,), F))).norm_dtype is None
-    assert Layout(randoms(((2,), D), ((2,), D))).norm_dtype is None
-    assert Layout(randoms(((2,), B), ((2,), F))).norm_dtype == F
     assert [Layout(randoms(((2,), F), ((2,), dtype))).may_overflow for dtype in (F, D, B, H)] == [False] * 3 + [True]
+
+
+@pytest.mark.parametrize("kinds", [(F, F), (D, D), (B, F), (B, B), (H, D), (H, H)])
+@pytest.mark.parametrize("size", [3, 40_000])
+def test_norms_are_taken_in_single_precision_at_least(kinds: tuple[torch.dtype, ...], size: int) -> None:
+    """Also if the layout is that of weights in another type."""
+    values = [torch.full((size,), 60_000.0).to(kind) for kind in kinds]
+    expected = torch.cat([value.double() for value in values]).norm().item()
+    for layout in (None, Layout(values), Layout([torch.zeros(size) for _ in values])):
+        pack = Pack(values, layout)
+        for norm in (pack.norm(), pack.norm_of([0, 1])):
+            assert norm.dtype == (D if D in kinds else F)
+            assert float(norm) == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_layout_serves_another_list_of_the_same_kinds(values: list[Tensor]) -> None:

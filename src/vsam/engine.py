@@ -146,11 +146,13 @@ class Engine(Wrapper):
         members, state = self._parameters.all, self.base.state
         own = radii(self.param_groups, self.where.rho)
         rhos: list[Any] = [rho if where is self.where or rho is None else where.rho for rho in own]
-        weights, directions, chosen = [], [], []
+        weights, directions, chosen, is_unknown = [], [], [], False
         for parameter, i in zip(members.parameters, members.groups, strict=True):
             is_moved = parameter.requires_grad and rhos[i] is not None
             if is_moved and (where.only is None or parameter in self._parameters.norms):
-                direction = where.direction(state.get(parameter, {}))  # type: ignore[attr-defined]
+                own_state = state.get(parameter, {})
+                direction = where.direction(own_state)  # type: ignore[attr-defined]
+                is_unknown |= direction is None and bool(own_state)
                 if direction is not None:
                     weights.append(parameter)
                     directions.append(direction)
@@ -160,7 +162,7 @@ class Engine(Wrapper):
             if self._ranks.units:
                 step.way_back.append(partial(shards.reshard, self._ranks.units))
                 shards.reshard(self._ranks.units)
-        elif self._history.num_steps > self._history.num_skipped:
+        elif is_unknown:
             raise RuntimeError(
                 f"{type(where).__name__} finds nothing to move along in the state of {type(self.base).__name__}: use "
                 "SGD with momentum, Adam or AdamW as the base."
@@ -189,7 +191,7 @@ class Engine(Wrapper):
             chosen = self._parameters.norms if self.where.only == "norm" else None
             step.perturb(self.where, radii(self.param_groups, self.where.rho), watched, keeps_all, chosen)
             self._parameters.set_others_aside(step.way_back)
-            step.way_back += (self._buffers.state().restore, RngState(self._parameters.devices).restore)
+            step.way_back += (self._buffers.before_second_pass(), RngState(self._parameters.devices).restore)
             if begin is not None:
                 begin.restore()
             if ranks.units:

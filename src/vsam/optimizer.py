@@ -111,12 +111,12 @@ class SharpnessAware(Engine):
         check_model(model, self.base)
         for slot, part in (("when", when), ("where", where), ("between", between)):
             check_part(slot, part)
-        check_chosen(where, model)
+        check_chosen(where, model, self.base.param_groups)
         self.when = Always() if when is None else copy.deepcopy(when)
         self.where = GlobalNorm() if where is None else copy.deepcopy(where)
         self.between = Plain() if between is None else copy.deepcopy(between)
         check_mixture(self.when, self.where, self.between, self.base.param_groups)
-        check_chosen(self.between.where, model)
+        check_chosen(self.between.where, model, self.base.param_groups)
         self.max_grad_norm = _limit("max_grad_norm", max_grad_norm)
         self.guard = bool(guard)
         if sync not in ("global", "rank"):

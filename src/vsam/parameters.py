@@ -160,16 +160,18 @@ def norm_parameters(model: nn.Module | None) -> set[Tensor]:
     return {parameter for layer in layers for parameter in layer.parameters(recurse=False)}
 
 
-def check_chosen(where: Where | None, model: nn.Module | None) -> None:
-    """Refuse a `where` that moves normalisation layers alone if there are none, or if nobody knows which those are."""
+def check_chosen(where: Where | None, model: nn.Module | None, groups: list[dict[str, Any]]) -> None:
+    """Refuse a `where` that moves normalisation layers alone if there are none to move, or nobody knows which."""
     if where is None or where.only is None:
         return
     if model is None:
         raise ValueError("only='norm' needs the network to know its normalisation layers: give model=model.")
-    if not norm_parameters(model):
+    norms = norm_parameters(model)
+    lacks = f"{type(model).__name__} has none with parameters" if not norms else "base trains none of them"
+    if not any(parameter in norms for group in groups for parameter in group["params"]):
         raise ValueError(
-            f"only='norm' moves the parameters of normalisation layers alone, and {type(model).__name__} has none with "
-            "parameters: leave out only=, which then moves all."
+            f"only='norm' moves the parameters of normalisation layers alone, and {lacks}: leave out only=, which then "
+            "moves all."
         )
 
 

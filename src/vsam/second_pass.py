@@ -22,8 +22,9 @@ _SMALL = 65_536
 class Buffers:
     """All buffers of a model, and which of them a forward pass writes to.
 
-    Torch counts the writes to a tensor, but not those of normalisation's kernels. So all small buffers count as written
-    to, and those of normalisation layers; the others do once the count has risen, or once they were replaced.
+    Torch counts the writes to a tensor, but neither those of normalisation's kernels nor those through `.data`. So all
+    small buffers count as written to, and those of normalisation layers; the others do once the count has risen, once
+    they were replaced, or if the first second pass is seen to change them.
     """
 
     def __init__(self, model: nn.Module | None) -> None:
@@ -32,6 +33,7 @@ class Buffers:
         norms = {i for i, module in enumerate(modules) if isinstance(module, _NormBase)}
         self._first = {(i, name): (id(buffer), _version(buffer)) for i, name, buffer in self._all()}
         self._written = {(i, name) for i, name, buffer in self._all() if i in norms or buffer.numel() <= _SMALL}
+        self._has_tried = False
 
     def _all(self) -> list[tuple[int, str, Tensor]]:
         owners = [(i, owner) for i, owner in enumerate(self._owners) if owner]
@@ -46,6 +48,20 @@ class Buffers:
             if (i, name) not in self._written and self._first.get((i, name)) != (id(buffer), _version(buffer)):
                 self._written.add((i, name))
         return BufferState([(self._owners[i], name, b) for i, name, b in found if of_all or (i, name) in self._written])
+
+    def before_second_pass(self) -> Callable[[], None]:
+        """What puts the buffers back; at the first second pass it looks at all of them."""
+        if not any(self._owners):
+            return _NO_BUFFERS.restore
+        before = self.state(of_all=not self._has_tried)
+        return before.restore if self._has_tried else partial(self._learn, before)
+
+    def _learn(self, before: "BufferState") -> None:
+        """Put all buffers back, and remember which a second pass has written to without being counted."""
+        others = [(i, name, buffer) for i, name, buffer in self._all() if (i, name) not in self._written]
+        self._written |= {(i, name) for i, name, buffer in others if not before.has(buffer)}
+        self._has_tried = True
+        before.restore()
 
 
 def _can_be_set(buffer: Tensor) -> bool:
@@ -63,6 +79,12 @@ class BufferState:
     def __init__(self, places: list[tuple[dict[str, Tensor | None], str, Tensor]]) -> None:
         self._places = places
         self._values = tensors.copies([buffer for _, _, buffer in places])
+
+    def has(self, buffer: Tensor) -> bool:
+        """Whether a buffer has its value of then; waits for the device. Only dense ones are looked at."""
+        places = zip(self._places, self._values, strict=True)
+        value = next((value for (_, _, known), value in places if known is buffer), None)
+        return value is not None and (buffer.layout is not torch.strided or torch.equal(buffer, value))
 
     def restore(self) -> None:
         """Put the buffers back where others have taken their place, and set them to these values."""

@@ -294,13 +294,20 @@ class Step(Transaction):
         return memory
 
     def combine(self, between: Between, memory: Memory | None) -> None:
-        """Let `between` change the second gradient; `memory` is what it has remembered of the PSF, if it does."""
+        """Let `between` change the second gradient; `memory` is what it has remembered of the PSF, if it does.
+
+        What half precision cannot hold is left as it was.
+        """
         if memory is None:
             assert self._plain is not None
             memory = self._with_late(Memory(self.members.parameters, self._plain))
             if self.members.layout.may_overflow:
                 tensors.zero_unless_(torch.isfinite(tensors.norm(memory.values)), memory.values)
-        between.combine_(self.gradients(), memory.values)
+        gradients = self.gradients()
+        before = tensors.copies(gradients) if self.members.layout.may_overflow else []
+        between.combine_(gradients, memory.values)
+        if before:
+            tensors.select_(torch.isfinite(tensors.norm(gradients)), gradients, [*before])
 
     def keep_averages(self, last: Memory | None, unless: Tensor | None) -> Memory | None:
         """What `follow` made of the memory of `where`; the values before it where `unless` is 1 on the device."""

@@ -83,8 +83,6 @@ class Layout:
         self.kind = kinds.pop() if len(kinds) == 1 and self.shards is None else None
         self.is_one_buffer = len(self.joined) == 1 and not self.single and self.shards is None
         self.dtype = torch.float64 if torch.float64 in self.dtypes else torch.float32
-        # Naming a type costs more than the norm of a small buffer, so it is left out where it changes nothing.
-        self.norm_dtype = self.dtype if {*self.dtypes} - {self.dtype} else None
         self.may_overflow = torch.float16 in self.dtypes
 
         buffers = [*(indices[0] for indices in self.joined), *self.single]
@@ -123,10 +121,14 @@ class Pack:
             tensors = tensors if self.layout.shards is None else shards.local(tensors)
             self.buffers = [_flatten([tensors[i] for i in group]) for group in self.layout.joined]
             self.buffers += [tensors[i] for i in self.layout.single]
+        # Naming a type costs more than the norm of a small buffer, so it is left out where it changes nothing.
+        dtypes = {*map(_DTYPE, self.buffers)}
+        wide = torch.float64 if torch.float64 in dtypes else torch.float32
+        self._norm_dtype = wide if dtypes - {wide} else None
 
     def norm(self) -> Tensor:
         """The L2 norm of all values, in at least single precision, on the first buffer's device."""
-        return _joint_norm(self.buffers, self.layout.norm_dtype, self.layout.buffer_shards)
+        return _joint_norm(self.buffers, self._norm_dtype, self.layout.buffer_shards)
 
     def norm_of(self, positions: list[int]) -> Tensor:
         """The L2 norm of some of the tensors."""
@@ -135,7 +137,7 @@ class Pack:
             spans = [(0, spans[0][1], spans[-1][2])]
         parts = [self.buffers[i].reshape(-1)[start:end] for i, start, end in spans]
         owners = None if self.layout.shards is None else [self.layout.shards[i] for i in positions]
-        return _joint_norm(parts, self.layout.norm_dtype, owners)
+        return _joint_norm(parts, self._norm_dtype, owners)
 
     def detach_owned(self) -> "Pack":
         """Copy the large tensors too, so that nobody else can write to any buffer."""

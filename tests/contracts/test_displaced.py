@@ -203,3 +203,44 @@ def test_what_knows_no_offset_or_has_no_momentum_is_refused() -> None:
         _Run("displaced", when=GradientThreshold(9))
     assert _Run("msam", when=Always()).optimizer.describe().count("Published as MSAM (Becker et al., 2024)") == 1
     assert "experimental" in _Run("climbing", when=Always()).optimizer.describe()
+
+
+def test_a_step_with_nothing_to_move_along_yet_is_plain() -> None:
+    """Where only frozen layers have trained so far, or where somebody cleared the state."""
+    model = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
+    optimizer = vsam.MSAM(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), rho=0.5)
+
+    def is_displaced() -> bool:
+        optimizer.step(closure)
+        assert optimizer.last is not None
+        return optimizer.last.displaced
+
+    def closure() -> Tensor:
+        loss = nn.functional.cross_entropy(model(BATCHES[0][0]), BATCHES[0][1])
+        loss.backward()
+        return loss
+
+    model[0].requires_grad_(False)
+    assert [is_displaced(), is_displaced()] == [False, True]
+    model[0].requires_grad_(True)
+    model[1].requires_grad_(False)
+    assert [is_displaced(), is_displaced()] == [False, True]
+    optimizer.base.state.clear()
+    assert [is_displaced(), is_displaced()] == [False, True]
+
+
+class _Renamed(torch.optim.SGD):
+    """Keeps its momentum under a name that nobody knows."""
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        super().step()
+        for state in self.state.values():
+            state["mu"] = state.pop("momentum_buffer")
+
+
+def test_a_base_whose_momentum_is_not_found_is_refused() -> None:
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = vsam.MSAM(_Renamed([weight], lr=0.1, momentum=0.9))
+    optimizer.step(lambda: weight.square().sum().backward())
+    with pytest.raises(RuntimeError, match="finds nothing to move along in the state of _Renamed"):
+        optimizer.step(lambda: weight.square().sum().backward())

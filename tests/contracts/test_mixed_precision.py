@@ -216,3 +216,17 @@ def test_gradients_that_were_not_scaled_are_noticed() -> None:
     with pytest.raises(RuntimeError, match=r"not scaled: call scaler\.scale\(loss\)\.backward\(\)"):
         GradScaler("cpu").step(run.optimizer, run.closure(0))
     assert_same(run.everything(), before)
+
+
+@pytest.mark.parametrize("make", [partial(vsam.WSAM, gamma=0.99), partial(vsam.GSAM, alpha=50.0)])
+def test_what_half_precision_cannot_hold_does_not_reach_the_weights(make: Callable[..., vsam.SharpnessAware]) -> None:
+    """Finite gradients, of which a method makes one that is not."""
+    weight = torch.nn.Parameter(torch.ones(2, dtype=torch.float16))
+    optimizer, passes = make(torch.optim.SGD([weight], lr=2.0**-12)), [(100.0, 0.0), (3000.0, 1500.0)]
+
+    def closure() -> None:
+        weight.grad = torch.tensor(passes.pop(0), dtype=torch.float16)
+
+    optimizer.step(closure)
+    assert optimizer.num_skipped == 0
+    torch.testing.assert_close(weight.detach(), torch.tensor((1 - 3000 / 4096, 1 - 1500 / 4096)).half())

@@ -66,3 +66,9 @@ def test_a_run_that_becomes_longer_goes_on_and_is_told_once() -> None:
 def test_settings_that_cannot_be_are_refused(budget: object, total: object) -> None:
     with pytest.raises(ValueError, match=r"(budget|total_steps) must"):
         Even(budget, total)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("budget", [1e-7, 1e-300])
+def test_the_smallest_budgets_sample_once(budget: float) -> None:
+    assert _samples(budget, 100) == [1]
+    assert Even(budget, 100).longest_gap >= 1 / budget

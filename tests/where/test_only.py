@@ -73,6 +73,8 @@ def test_a_network_is_needed_and_must_have_such_layers() -> None:
         vsam.SAM(base, only="norm")
     with pytest.raises(ValueError, match="Linear has none with parameters"):
         vsam.SAM(base, model=model, only="norm")
+    with pytest.raises(ValueError, match="base trains none of them"):
+        vsam.SAM(base, model=nn.Sequential(model, nn.LayerNorm(2)), only="norm")
     with pytest.raises(ValueError, match="only must be 'norm'"):
         vsam.SAM(base, model=model, only="bias")  # type: ignore[arg-type]
 

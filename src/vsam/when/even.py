@@ -32,7 +32,8 @@ class Even(DecidesBefore):
     def __init__(self, budget: float, total_steps: int) -> None:
         self.budget = check_fraction("budget", budget, zero=False)
         self.total_steps = check_count("total_steps", total_steps, least=1, why="the budget is a share of the run")
-        self._share = Fraction(self.budget).limit_denominator(10**6)  # 0.1 is a tenth, which no binary number is
+        exact = Fraction(self.budget)
+        self._share = exact.limit_denominator(10**6) or exact  # 0.1 is a tenth, which no binary number is
 
     @property
     def rate(self) -> float:

@@ -26,7 +26,7 @@ class Tail(DecidesBefore):
         self.total_steps = check_count("total_steps", total_steps, least=1, why="the tail is a share of the run")
         if self.num_tail < 1:
             raise ValueError(
-                f"share must be at least half a step of the run, got {share} of {total_steps} steps: no step would be "
+                f"share must be more than half a step of the run, got {share} of {total_steps} steps: no step would be "
                 f"sampled. Give at least {1 / total_steps:.3g}."
             )
 
