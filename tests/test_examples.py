@@ -19,6 +19,7 @@ EXAMPLES = ROOT / "examples"
 PAGES = [
     "README.md",
     "docs/choosing.md",
+    "docs/flatness.md",
     "docs/methods/sam.md",
     "docs/methods/asam.md",
     "docs/methods/looksam.md",
@@ -46,6 +47,7 @@ TESTED = {
     "own_mixture",
     "own_part",
     "resume",
+    "sharpness",
     "transformers_trainer",  # in integrations/test_loop_pages.py
     "without_closure",
     "your_own",
@@ -161,6 +163,15 @@ def test_noise_alone_makes_the_law_sample_more_with_a_larger_alpha(capsys: pytes
     assert 100 / 2_000 < shares[0.0, 2_000] < 0.09  # the start phase, then one step in 50
     assert shares[5.0, 2_000] > 1.3 * shares[0.0, 2_000]
     assert "share of steps sampled" in capsys.readouterr().out
+
+
+def test_the_page_on_flatness_shows_what_the_example_does(capsys: pytest.CaptureFixture[str]) -> None:
+    records, found, line = load("sharpness")["main"]()
+    assert [record.step for record in records] == [100, 200, 300]
+    assert found.top_eigenvalues.converged
+    assert found.worst.value >= found.ascent.value > 0
+    assert line.losses[10].item() == pytest.approx(found.loss, rel=1e-5)  # the weights themselves
+    assert "top eigenvalues" in capsys.readouterr().out
 
 
 def test_examples_use_public_names_only() -> None:

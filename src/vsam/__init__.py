@@ -1,6 +1,6 @@
 """vsam: sharpness-aware training at nearly the price of SGD."""
 
-from vsam import amp, between, distributed, quantize, trajectory, when, where
+from vsam import amp, between, distributed, quantize, sharpness, trajectory, when, where
 from vsam.between import Decayed, Displaced, Orthogonal, Plain, SurrogateGap, Weighted
 from vsam.methods import AESAM, ASAM, ESAM, GSAM, MSAM, SAM, VSAM, WSAM, FriendlySAM, LookSAM
 from vsam.optimizer import SharpnessAware
@@ -56,6 +56,7 @@ __all__ = [
     "between",
     "distributed",
     "quantize",
+    "sharpness",
     "trajectory",
     "when",
     "where",

@@ -1,0 +1,19 @@
+"""How flat a minimum is: curvature, sharpness at a distance, slices through the loss."""
+
+from vsam.sharpness.landscape import Landscape, landscape
+from vsam.sharpness.measurement import measure
+from vsam.sharpness.results import Density, Eigenvalues, Estimate, Lemma1, Sharpness
+from vsam.sharpness.watch import Watch, WatchRecord
+
+__all__ = [
+    "Density",
+    "Eigenvalues",
+    "Estimate",
+    "Landscape",
+    "Lemma1",
+    "Sharpness",
+    "Watch",
+    "WatchRecord",
+    "landscape",
+    "measure",
+]

@@ -1,0 +1,156 @@
+"""The Hessian's spectrum from its products with vectors: Lanczos, trace, density."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vsam.sharpness.objective import Objective
+from vsam.sharpness.results import Density, Eigenvalues, Estimate, mean_estimate
+
+__all__ = ["Krylov", "density", "eigenvalues", "lanczos", "smallest", "trace"]
+
+Report = Callable[[int, int], object]
+
+
+@dataclass
+class Krylov:
+    """An orthonormal basis Q and the tridiagonal matrix T = QᵀHQ.
+
+    Args:
+        basis: the rows of Qᵀ.
+        diagonal: of T.
+        beside: the numbers next to T's diagonal, and the norm of the rest at the end.
+        is_complete: whether H maps the space into itself, so that all of T's eigenvalues are the Hessian's.
+    """
+
+    basis: list[Tensor]
+    diagonal: list[float]
+    beside: list[float]
+    is_complete: bool = False
+
+    def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The eigenvalues of T, the largest first, their eigenvectors as columns, and the residuals."""
+        matrix = torch.diag(torch.tensor(self.diagonal, dtype=torch.float64))
+        inner = torch.tensor(self.beside[:-1], dtype=torch.float64)
+        matrix = matrix + torch.diag(inner, 1) + torch.diag(inner, -1)
+        values, vectors = torch.linalg.eigh(matrix)
+        values, vectors = values.flip(0), vectors.flip(1)
+        return values, vectors, self.beside[-1] * vectors[-1].abs()
+
+    def vector(self, column: Tensor) -> Tensor:
+        """A vector of the space, from its coordinates."""
+        result = torch.zeros_like(self.basis[0])
+        for coordinate, own in zip(column.tolist(), self.basis, strict=True):
+            result.add_(own, alpha=coordinate)
+        return result
+
+    def without(self, vector: Tensor) -> Tensor:
+        """What of a vector is orthogonal to the space. Twice is enough against rounding."""
+        rest = vector.clone()
+        for _ in range(2):
+            for own in self.basis:
+                rest.sub_(own, alpha=torch.dot(own, rest).item())
+        return rest
+
+
+def lanczos(
+    product: Callable[[Tensor], Tensor],
+    start: Tensor,
+    max_iterations: int,
+    is_enough: Callable[[Krylov], bool] = lambda krylov: False,
+    fresh: Callable[[], Tensor] | None = None,
+) -> Krylov:
+    """The Lanczos iteration with full re-orthogonalisation.
+
+    Args:
+        product: the Hessian times a vector.
+        start: the first vector, of any length.
+        max_iterations: at most so many products.
+        is_enough: asked after each product whether to stop.
+        fresh: another vector for when the space is complete but not everything, as with equal eigenvalues; None stops.
+
+    Cost: a product per iteration, and the basis: as many vectors as iterations.
+    """
+    krylov, size, largest = Krylov([start / start.norm()], [], []), start.numel(), 0.0
+    epsilon = torch.finfo(start.dtype).eps
+    for _ in range(min(max_iterations, size)):
+        image = product(krylov.basis[-1])
+        krylov.diagonal.append(torch.dot(krylov.basis[-1], image).item())
+        largest = max(largest, image.norm().item())
+        rest = krylov.without(image)
+        length = rest.norm().item()
+        krylov.is_complete = len(krylov.basis) == size or length <= 10 * epsilon * largest
+        krylov.beside.append(0.0 if krylov.is_complete else length)
+        if is_enough(krylov) or len(krylov.basis) == size or len(krylov.diagonal) == max_iterations:
+            break
+        if krylov.is_complete:
+            if fresh is None:
+                break
+            rest = krylov.without(fresh())
+        krylov.basis.append(rest / rest.norm())
+    return krylov
+
+
+def eigenvalues(
+    objective: Objective, count: int, tolerance: float, max_iterations: int, generator: torch.Generator, report: Report
+) -> tuple[Eigenvalues, Krylov]:
+    """The `count` largest eigenvalues, and the space that they were found in."""
+
+    def is_enough(krylov: Krylov) -> bool:
+        report(len(krylov.diagonal), max_iterations)
+        values, _, residuals = krylov.ritz()
+        return len(values) >= count and bool((residuals[:count] <= tolerance * values.abs().max()).all())
+
+    def fresh() -> Tensor:
+        return objective.random(generator)
+
+    count = min(count, objective.size)
+    krylov = lanczos(objective.product, fresh(), max_iterations, is_enough, fresh)
+    values, _, residuals = krylov.ritz()
+    flags = tuple((residuals[:count] <= tolerance * values.abs().max()).tolist())
+    is_all = len(flags) == count and all(flags)
+    return Eigenvalues(values[:count], residuals[:count], is_all, flags, len(krylov.diagonal)), krylov
+
+
+def smallest(krylov: Krylov, tolerance: float) -> Estimate:
+    """The other end of the spectrum, from the same space."""
+    values, _, residuals = krylov.ritz()
+    value, error = values[-1].item(), residuals[-1].item()
+    return Estimate(value, error, error <= tolerance * values.abs().max().item(), "residual")
+
+
+def trace(
+    objective: Objective, krylov: Krylov, num_probes: int, tolerance: float, generator: torch.Generator, report: Report
+) -> Estimate:
+    """The trace: exactly within a known space, by Hutchinson's probes outside of it, as Hutch++ does.
+
+    tr(H) = tr(T) + E[zᵀHz] with z = (1 − QQᵀ)x and x of independent signs. The space was drawn before the probes,
+    so that the estimate has no bias.
+    """
+    inside, rests = sum(krylov.diagonal), []
+    if len(krylov.basis) == objective.size:
+        return Estimate(inside, 0.0, True, "exact: the basis spans everything")
+    for done in range(1, num_probes + 1):
+        probe = krylov.without(objective.random(generator).sign())
+        rests.append(torch.dot(probe, objective.product(probe)).item())
+        report(done, num_probes)
+    rest = mean_estimate(torch.tensor(rests, dtype=torch.float64), 0.0, "probes")
+    value = inside + rest.value
+    return Estimate(value, rest.error, rest.error <= tolerance * abs(value), rest.error_kind)
+
+
+def density(
+    objective: Objective, num_vectors: int, num_nodes: int, generator: torch.Generator, report: Report
+) -> Density:
+    """Stochastic Lanczos quadrature: T's eigenvalues as nodes, the squares of its vectors' first entries as weights."""
+    nodes, weights = [], []
+    for done in range(1, num_vectors + 1):
+        values, vectors, _ = lanczos(objective.product, objective.random(generator), num_nodes).ritz()
+        missing = num_nodes - len(values)  # the space was complete earlier: nodes without weight
+        nodes.append(torch.nn.functional.pad(values, (0, missing)))
+        weights.append(torch.nn.functional.pad(vectors[0].square(), (0, missing)))
+        report(done, num_vectors)
+    found = Density(torch.stack(nodes), torch.stack(weights), False)
+    return Density(found.nodes, found.weights, all(found.moment(order).converged for order in (1, 2)))

@@ -1,0 +1,85 @@
+"""Watch the sharpness of a run while it trains."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from vsam.errors import check_count, check_not_negative
+from vsam.records import StepRecord
+from vsam.sharpness.measurement import measure
+from vsam.sharpness.objective import Loss
+from vsam.sharpness.results import Estimate
+from vsam.sharpness.session import Mode, check_batches, check_mode, unwrapped
+
+__all__ = ["Watch", "WatchRecord"]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRecord:
+    """How sharp the loss was after a step.
+
+    Args:
+        step: number of the step, from 1.
+        loss: the mean loss over the watched batches.
+        top_eigenvalue: of the Hessian.
+        ascent: L(w + ρ g/‖g‖) − L(w) with the gradient over all watched batches.
+        batch_ascent: the same per batch, averaged.
+    """
+
+    step: int
+    loss: float
+    top_eigenvalue: Estimate
+    ascent: Estimate
+    batch_ascent: Estimate
+
+
+class Watch:
+    """A listener for `optimizer.subscribe` that measures top eigenvalue and SAM's sharpness every so many steps.
+
+    The run itself is not changed: weights, gradients, generators and statistics are as without it. With DDP, subscribe
+    it on all ranks.
+
+    Args:
+        model, loss, batches, rho, mode: as in `measure`; a few fixed batches are enough.
+        every: steps from one measurement to the next.
+        options: any other option of `measure`, such as `max_iterations`.
+
+    Cost: about 20 to 50 products with the Hessian, each about two gradients over the batches, every so many steps.
+
+    Example:
+        >>> def loss(model, batch):
+        ...     return torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
+        >>> watch = Watch(model, loss, [(inputs, targets)], every=500)
+        >>> stop = optimizer.subscribe(watch)
+        >>> watch.records
+        []
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        batches: Iterable[Any],
+        *,
+        every: int = 500,
+        rho: float = 0.05,
+        mode: Mode = "eval",
+        **options: Any,
+    ) -> None:
+        unwrapped(model)
+        self.every = check_count("every", every, least=1, why="it counts steps")
+        self.records: list[WatchRecord] = []
+        self._what = (model, loss, check_batches(batches), check_not_negative("rho", rho))
+        self._options = {"mode": check_mode(mode), **options}
+
+    def __call__(self, record: StepRecord) -> None:
+        """Measure if it is time to."""
+        if record.step % self.every == 0:
+            found = measure(*self._what, what=("top_eigenvalues", "ascent"), **self._options)
+            assert found.top_eigenvalues is not None
+            assert found.ascent is not None
+            assert found.batch_ascent is not None
+            top = found.top_eigenvalues[0]
+            self.records.append(WatchRecord(record.step, found.loss, top, found.ascent, found.batch_ascent))
