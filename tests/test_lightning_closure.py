@@ -1,18 +1,21 @@
 """Lightning without the mixin: what is right runs, what would be wrong names the line to write."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins import MixedPrecision
+from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import nn
 from torchmetrics import MeanMetric
 
 import lightning_net as nets
 import vsam
-from lightning_net import Ordinary, assert_same, by_hand, fit, short_vsam
+from lightning_net import Net, Ordinary, assert_same, by_hand, fit, short_vsam
 from vsam.lightning_closure import is_lightning
 
 pytestmark = nets.PACKAGE_WARNINGS
@@ -92,6 +95,20 @@ class Hooked(Callback):
 def test_what_would_be_wrong_names_the_mixin(module: type[Ordinary], options: dict[str, Any], words: str) -> None:
     with pytest.raises(RuntimeError, match=rf"(?s){words}.*SharpnessAwareModule, LightningModule\)"):
         fit(module(), **options)
+
+
+@pytest.mark.parametrize("kind", [Ordinary, Net])
+def test_strategies_that_cannot_run_or_save_it_are_named(kind: type[Ordinary], tmp_path: Path) -> None:
+    def strategy(name: str) -> Any:
+        return type(name, (SingleDeviceStrategy,), {"setup": SingleDeviceStrategy.setup})("cpu")
+
+    with pytest.raises(RuntimeError, match="SingleDeviceXLAStrategy steps by itself"):
+        fit(kind(), strategy=strategy("SingleDeviceXLAStrategy"))
+    saving: dict[str, Any] = {"enable_checkpointing": True, "default_root_dir": tmp_path}
+    with pytest.raises(RuntimeError, match=r"save_weights_only=True.*StatefulOptimizer\(model, optimizer\)"):
+        fit(kind(), strategy=strategy("ModelParallelStrategy"), **saving)
+    weights = ModelCheckpoint(tmp_path, save_weights_only=True)
+    fit(kind(), strategy=strategy("ModelParallelStrategy"), callbacks=[weights], **saving)
 
 
 def test_manual_optimisation_without_a_closure_works() -> None:

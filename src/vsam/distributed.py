@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from vsam.bases import bases_of, keep_bases
 from vsam.optimizer import SharpnessAware
 from vsam.parts import Between, Where
+from vsam.wrapper import itself
 
 __all__ = ["StatefulOptimizer"]
 
@@ -24,7 +25,7 @@ class StatefulOptimizer:
 
     Args:
         model: the module that is trained: plain, in `DistributedDataParallel`, or sharded by `fully_shard`.
-        optimizer: the optimizer of its parameters.
+        optimizer: the optimizer of its parameters, also as accelerate has prepared it.
 
     Cost: while saving or loading, one more sharded copy of the PSF.
 
@@ -36,7 +37,9 @@ class StatefulOptimizer:
         >>> set_model_state_dict(model, state["model"])
     """
 
-    def __init__(self, model: nn.Module, optimizer: SharpnessAware) -> None:
+    def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
+        if not isinstance(optimizer, SharpnessAware):
+            optimizer = getattr(optimizer, "optimizer", optimizer)  # accelerate has put its own around it
         if not isinstance(optimizer, SharpnessAware):
             raise ValueError(
                 f"optimizer must be one of vsam's, got {type(optimizer).__name__}: for others, "
@@ -44,7 +47,7 @@ class StatefulOptimizer:
             )
         if not isinstance(model, nn.Module):
             raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
-        self.model, self.optimizer = model, optimizer
+        self.model, self.optimizer = model, itself(optimizer)
 
     @torch.no_grad()
     def state_dict(self) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-__all__ = ["NO_LOSSES", "LightningClosure", "from_lightning", "is_lightning"]
+__all__ = ["NO_LOSSES", "LightningClosure", "check_strategy", "from_lightning", "is_lightning"]
 
 NO_LOSSES = (
     "ESAM chooses samples by their losses, which automatic optimisation does not have. Write "
@@ -30,6 +30,23 @@ def from_lightning(closure: partial[Any]) -> Any:
     return None if is_empty else checked
 
 
+def check_strategy(trainer: Any) -> None:
+    """Refuse the strategies that step by themselves, and checkpoints that would be refused only after an epoch."""
+    strategy = trainer.strategy
+    name = type(strategy).__name__
+    if strategy.handles_gradient_accumulation or "XLA" in name:
+        raise RuntimeError(
+            f"{name} steps by itself and cannot run the second pass: train with strategy='auto' or 'ddp'."
+        )
+    are_whole = [not getattr(callback, "save_weights_only", False) for callback in trainer.checkpoint_callbacks]
+    if name == "ModelParallelStrategy" and any(are_whole):
+        raise RuntimeError(
+            f"Checkpoints of {name} drop the optimizer's PSF, counters and generators: train with "
+            "ModelCheckpoint(save_weights_only=True) or enable_checkpointing=False, and save the optimizer by "
+            "vsam.distributed.StatefulOptimizer(model, optimizer)."
+        )
+
+
 class LightningClosure:
     """A closure of Lightning's for a module without `SharpnessAwareModule`: run if both passes are right with it.
 
@@ -40,6 +57,7 @@ class LightningClosure:
     def __init__(self, closure: partial[Any]) -> None:
         self._closure = closure
         self._module, _, self._inner = closure.args
+        check_strategy(self._module.trainer)
         self._results: list[Any] = []
         self._metrics = [vars(module) for module in self._module.modules() if "_update_count" in vars(module)]
         if (reason := self._reason()) is not None:

@@ -70,7 +70,8 @@ class Wrapper(Optimizer, ABC):
     @property
     def state(self) -> Any:  # type: ignore[override]
         """The base optimizer's own state."""
-        _refuse_incomplete_checkpoint(self.entry, depth=1)  # torch's functions look here first, before any change
+        # Torch's functions look here before any change, through what a trainer has put around us.
+        _refuse_incomplete_checkpoint(self.entry, depth=2)
         return self.base.state
 
     @property

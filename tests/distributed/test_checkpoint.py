@@ -190,6 +190,6 @@ def test_what_it_takes() -> None:
     model = nn.Linear(2, 1)
     base = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(ValueError, match="optimizer must be one of vsam's, got SGD"):
-        vsam.distributed.StatefulOptimizer(model, base)  # type: ignore[arg-type]
+        vsam.distributed.StatefulOptimizer(model, base)
     with pytest.raises(ValueError, match=r"model must be a torch\.nn\.Module, got list"):
         vsam.distributed.StatefulOptimizer([], vsam.SAM(base))  # type: ignore[arg-type]

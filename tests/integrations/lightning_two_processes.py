@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from torchmetrics import SumMetric
 
@@ -30,6 +32,10 @@ class Net(SharpnessAwareModule, LightningModule):
         self.network = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 2))
         self.automatic_optimization = is_automatic
         self.count = SumMetric()
+
+    def configure_model(self) -> None:
+        if isinstance(self.trainer.strategy, ModelParallelStrategy):
+            fully_shard(self.network, mesh=self.device_mesh["data_parallel"])  # type: ignore[index]
 
     def train_dataloader(self) -> Any:
         points = torch.randn(64, 4, generator=torch.Generator().manual_seed(1))
@@ -66,12 +72,14 @@ def train(name: str, devices: int) -> dict[str, Any]:
     options: dict[str, Any] = {"accumulate_grad_batches": 2, "gradient_clip_val": 0.5} if is_automatic else {}
     options["use_distributed_sampler"] = False  # Lightning's shuffles
     silent = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    strategy = "ddp" if devices > 1 else "auto"
+    strategy: Any = "ddp" if devices > 1 else "auto"
+    if name == "sharded":
+        strategy = ModelParallelStrategy(data_parallel_size=devices, tensor_parallel_size=1)
     trainer = Trainer(accelerator="cpu", devices=devices, strategy=strategy, max_epochs=1, **options, **silent)
     net = Net(is_automatic, "rank" if name == "rank" else "global")
     trainer.fit(net)
     return {
-        "weights": [parameter.detach().clone() for parameter in net.network.parameters()],
+        "weights": [_whole(parameter) for parameter in net.network.parameters()],
         "num_samples": trainer.optimizers[0].num_samples,
         "num_seen": float(net.count.sum_value),
         "loss": float(trainer.callback_metrics["loss"]),
@@ -79,6 +87,11 @@ def train(name: str, devices: int) -> dict[str, Any]:
     }
 
 
+def _whole(parameter: Any) -> torch.Tensor:
+    whole: torch.Tensor = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
+    return whole.detach().clone()
+
+
 if __name__ == "__main__":
-    results = {name: train(name, 2) for name in ("automatic", "manual", "rank")}
+    results = {name: train(name, 2) for name in ("automatic", "manual", "rank", "sharded")}
     torch.save(results, Path(sys.argv[1], f"{torch.distributed.get_rank()}.pt"))

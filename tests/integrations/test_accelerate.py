@@ -8,10 +8,13 @@ from typing import Any
 import accelerate
 import pytest
 import torch
+import torch.distributed.checkpoint as dcp
 from accelerate.state import AcceleratorState, GradientState
 from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
 import vsam
+from vsam.distributed import StatefulOptimizer
 from vsam.integrations.accelerate import Accelerator, PreparedOptimizer, step
 
 pytestmark = pytest.mark.slow
@@ -234,6 +237,20 @@ def test_what_would_be_wrong_is_refused() -> None:
         run(training.optimizer, [closure, lambda: None])
     with training.accelerator.accumulate(training.model), pytest.raises(RuntimeError, match="all of them to one call"):
         run(training.optimizer, [closure])
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled, unavailable or uninitialized")
+def test_a_distributed_checkpoint_takes_what_was_prepared(tmp_path: Path) -> None:
+    training = Training(accelerate.Accelerator(cpu=True))
+    model, rate = training.model, training.optimizer.param_groups[0]["lr"]
+    with pytest.raises(RuntimeError, match=r"StatefulOptimizer\(model, optimizer\)"):
+        get_optimizer_state_dict(model, training.optimizer)
+    assert training.optimizer.param_groups[0]["lr"] == rate  # which torch sets to 0 to make a fresh optimizer's state
+    step(training.accelerator, training.optimizer, [partial(training.closure, training.batches[0])])
+    dcp.save({"optimizer": StatefulOptimizer(model, training.optimizer)}, checkpoint_id=tmp_path)
+    other = Training(accelerate.Accelerator(cpu=True))
+    dcp.load({"optimizer": StatefulOptimizer(other.model, other.optimizer)}, checkpoint_id=tmp_path)
+    assert other.method.num_samples == training.method.num_samples == 1
 
 
 def test_only_whole_gradients_are_clipped_and_others_as_always() -> None:

@@ -32,6 +32,10 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
             assert rank["num_seen"] == 32
             assert rank["loss"] == pytest.approx(one["loss"], rel=1e-5)
         assert one["num_seen"] == 64
+    for weight, expected in zip(first["sharded"]["weights"], first["automatic"]["weights"], strict=True):
+        torch.testing.assert_close(weight, expected)
+    assert first["sharded"]["num_samples"] == first["automatic"]["num_samples"]
+    assert first["sharded"]["num_seen"] == 32
     assert all(map(torch.equal, first["rank"]["weights"], second["rank"]["weights"]))
     assert not any(map(torch.equal, first["rank"]["weights"], first["automatic"]["weights"]))
     assert first["rank"]["num_samples"] == second["rank"]["num_samples"] > 0

@@ -13,7 +13,7 @@ from vsam import tensors
 from vsam.amp import GradScaler
 from vsam.bases import bases_of
 from vsam.integrations.lightning_metrics import metrics_kept
-from vsam.lightning_closure import NO_LOSSES
+from vsam.lightning_closure import NO_LOSSES, check_strategy
 from vsam.methods import ESAM
 from vsam.optimizer import SharpnessAware
 from vsam.rng import RngState
@@ -72,7 +72,7 @@ def _make_closure(
     closure = type(loop)._make_closure(loop, kwargs, optimizer, batch_index)
     module = loop.trainer.lightning_module
     if _is_ours(module, kind, optimizer):
-        _check_automatic(loop.trainer, optimizer, kwargs)
+        _check_automatic(optimizer, kwargs)
         if closure._zero_grad_fn is not None:
             window.clear()
         if closure._backward_fn is not None:
@@ -81,7 +81,7 @@ def _make_closure(
     return closure
 
 
-def _check_automatic(trainer: Any, optimizer: SharpnessAware, kwargs: Any) -> None:
+def _check_automatic(optimizer: SharpnessAware, kwargs: Any) -> None:
     """Refuse what cannot be repeated."""
     if isinstance(optimizer, ESAM):
         raise RuntimeError(NO_LOSSES)
@@ -89,11 +89,6 @@ def _check_automatic(trainer: Any, optimizer: SharpnessAware, kwargs: Any) -> No
         raise RuntimeError(
             "training_step(self, dataloader_iter) takes its batches itself, so the second pass would run on the next "
             "one. Write training_step(self, batch, batch_idx)."
-        )
-    if trainer.strategy.handles_gradient_accumulation:
-        raise RuntimeError(
-            f"{type(trainer.strategy).__name__} steps by itself and cannot run the second pass: train with "
-            "strategy='auto' or 'ddp'."
         )
 
 
@@ -103,6 +98,7 @@ def _optimizer_step(
     """In place of a precision plugin's method: take the step that is due."""
     if not _is_ours(model, kind, optimizer):
         return type(plugin).optimizer_step(plugin, optimizer, model=model, closure=closure, **kwargs)
+    check_strategy(model.trainer)
     scaler = _scaler(plugin)
     if not model.automatic_optimization:
         return _Step(model, optimizer, scaler, closure).take()
