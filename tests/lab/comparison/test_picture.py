@@ -3,10 +3,12 @@
 import io
 
 import pytest
+from matplotlib.axes import Axes
 from PIL import Image
 
 from lab.helpers import make_row
 from vsam.lab.comparison.picture import accuracy_against_cost
+from vsam.lab.report.figures.drawing import MARKERS
 from vsam.lab.report.style import styles_for
 
 
@@ -35,6 +37,18 @@ def test_colours_are_the_reports():
     colours = {colour[:3] for _, colour in image.convert("RGB").getcolors(10**6)}
     for style in styles_for(["sgd", "vsam"]).values():
         assert tuple(int(style.color[place : place + 2], 16) for place in (1, 3, 5)) in colours
+
+
+def test_marks_are_the_reports_in_whatever_order_the_methods_were_named(monkeypatch):
+    marks = {}
+
+    def errorbar(axes, cost, accuracy, *, fmt, color, **others):
+        marks[color] = fmt
+
+    monkeypatch.setattr(Axes, "errorbar", errorbar)
+    accuracy_against_cost([make_row(name) for name in ("vsam", "sam", "sam-5", "sgd")])
+    styles = styles_for(["sgd", "sam", "sam-5", "vsam"]).values()
+    assert marks == {style.color: MARKERS[style.marker] for style in styles}
 
 
 def test_one_method_and_equal_points_work():

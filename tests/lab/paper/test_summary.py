@@ -22,7 +22,7 @@ RESULTS = Path(__file__).parents[3] / "benchmarks/results/small"
         (["supported", "contradicted"], ("mixed", 1, 1, 0)),
         (["not supported", "contradicted"], ("not supported", 0, 2, 0)),
         (["contradicted", "contradicted", "not supported"], ("contradicted", 0, 3, 0)),
-        (["contradicted", "undecided", "undecided"], ("mixed", 0, 1, 2)),
+        (["contradicted", "undecided", "undecided"], ("not supported", 0, 1, 2)),
         (["undecided", "not run"], ("undecided", 0, 0, 1)),
         (["not run"], ("not run", 0, 0, 0)),
     ],

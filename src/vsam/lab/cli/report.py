@@ -28,8 +28,8 @@ def report(
 ) -> None:
     """Write one page with tables and figures of runs.
 
-    It is interactive and opens without a network. Beside it, in a folder of the same name, are the figures as SVG and
-    PNG and the tables as Markdown and LaTeX.
+    It is interactive and opens without a network. Beside it, in the folder report-figures, or whatever the page is
+    called, are the figures as SVG and PNG and the tables as Markdown and LaTeX.
     """
     from vsam.lab.report import write_report  # what it draws with takes a second to import
 

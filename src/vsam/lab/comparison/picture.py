@@ -7,17 +7,17 @@ from matplotlib.figure import Figure
 
 from vsam.lab.comparison.rows import Row
 from vsam.lab.report.figures.drawing import MARKERS
-from vsam.lab.report.style import styles_for
+from vsam.lab.report.style import place_of, styles_for
 
 __all__ = ["accuracy_against_cost"]
 
 
 def accuracy_against_cost(rows: Sequence[Row]) -> bytes:
-    """A PNG with test accuracy over passes a step, 1 for SGD and 2 for SAM, with deviations over seeds.
+    """A PNG with test accuracy over passes per step, 1 for SGD and 2 for SAM, with deviations over seeds.
 
     Colours and marks are those of the report.
     """
-    styles = styles_for([row.label for row in rows])
+    styles = styles_for([row.label for row in sorted(rows, key=lambda row: place_of(row.method, row.label))])
     figure = Figure(figsize=(6.4, 4.2), dpi=150, layout="constrained")
     axes = figure.add_subplot()
     for row in rows:
@@ -29,7 +29,7 @@ def accuracy_against_cost(rows: Sequence[Row]) -> bytes:
         name.set_parse_math(False)
     axes.set_xlim(0.9, 2.2)
     axes.margins(y=0.2)
-    axes.set_xlabel("gradient passes a step (1 = SGD, 2 = SAM)")
+    axes.set_xlabel("gradient passes per step (1 = SGD, 2 = SAM)")
     axes.set_ylabel("test accuracy of the last epoch, %")
     seeds = max(row.seeds for row in rows)
     bars_are = ", bars: one standard deviation" if seeds > 1 else ""

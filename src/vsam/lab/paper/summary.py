@@ -19,8 +19,8 @@ Word = Decision | Literal["mixed"]
 _WORDS: tuple[Word, ...] = ("supported", "mixed", "not supported", "contradicted", "undecided", "not run")
 LEGEND = (
     "for, against, open: settings whose 95 % interval over seeds agrees with the claim, excludes it, or does neither "
-    "(as with fewer than 3 seeds, or tiny runs). supported: most settings are for it. not supported: most exclude an "
-    "effect of the size claimed. contradicted: most say the opposite. mixed: settings disagree, or most leave it open. "
+    "(as with fewer than 3 seeds, or tiny runs). supported: most settings are for it. contradicted: most say the opposite. "
+    "not supported: most are against it, or some are and none is for it. mixed: some are for it, but not most. "
     "undecided: all leave it open."
 )
 
@@ -31,8 +31,8 @@ class ClaimSummary:
 
     Args:
         claim: in a sentence.
-        verdict: that of more than half of the settings in which it was run; `undecided` where none decides it, else
-            `mixed`.
+        verdict: that of more than half of the settings in which it was run, else `mixed` where some support it, `not
+            supported` where some are against it and none supports it, `undecided` where none decides it.
         num_for: settings that support it.
         num_against: settings that do not support it, or contradict it.
         num_open: settings that leave it undecided.
@@ -96,12 +96,18 @@ def _summarise(claim: str, verdicts: Sequence[Verdict]) -> ClaimSummary:
     run = [one.verdict for one in verdicts if one.verdict != "not run"]
     num_for, num_open = run.count("supported"), run.count("undecided")
     num_against = len(run) - num_for - num_open
-    word: Word = "mixed" if num_for or num_against else "undecided" if run else "not run"
+    return ClaimSummary(claim, _word(run), num_for, num_against, num_open, tuple(verdicts))
+
+
+def _word(run: Sequence[Decision]) -> Word:
+    if not run or set(run) == {"undecided"}:
+        return "undecided" if run else "not run"
+    num_for, num_open = run.count("supported"), run.count("undecided")
     if 2 * num_for > len(run):
-        word = "supported"
-    elif 2 * num_against > len(run):
-        word = "contradicted" if 2 * run.count("contradicted") > len(run) else "not supported"
-    return ClaimSummary(claim, word, num_for, num_against, num_open, tuple(verdicts))
+        return "supported"
+    if 2 * run.count("contradicted") > len(run):
+        return "contradicted"
+    return "mixed" if num_for and 2 * (len(run) - num_for - num_open) <= len(run) else "not supported"
 
 
 def to_lines(summary: Summary) -> Table:

@@ -11,6 +11,7 @@ from vsam.lab.methods import METHODS, find_method
 from vsam.lab.report.downsample import Buckets, merge
 from vsam.lab.report.metrics import EPOCH_METRICS, VALIDATION_METRICS, Metric
 from vsam.lab.report.read import DrawnRun
+from vsam.lab.report.style import place_of
 from vsam.lab.runs.facts import Facts
 from vsam.lab.runs.finished import FinishedRun
 from vsam.lab.runs.folder import flat
@@ -20,7 +21,6 @@ __all__ = ["Group", "group_runs", "labels_of"]
 
 _OF_METHODS = {"rho", "own", "use", *(key.partition(".")[0] for method in METHODS for key in method.settings)}
 _OF_A_RUN = {"seed", "method", "variant", "checkpoint_seconds", "role", "quantize.checkpoint"}
-_ORDER = {method.name: place for place, method in enumerate(METHODS)}
 
 
 @dataclass(frozen=True)
@@ -214,13 +214,8 @@ def _text(value: object) -> str:
 
 
 def _place(run: DrawnRun) -> tuple[Any, ...]:
-    """Methods as they are listed everywhere, variants by their numbers, then seeds."""
-    parts = re.split(r"(\d+(?:\.\d+)?)", run.label)
-    return (_ORDER.get(run.method, len(_ORDER)), run.method, _pairs(parts), run.seed)
-
-
-def _pairs(parts: Sequence[str]) -> list[tuple[float, str]]:
-    return [(float(part), "") if place % 2 else (-1.0, part) for place, part in enumerate(parts)]
+    """In the order of all figures, then by seeds."""
+    return (*place_of(run.method, run.label), run.seed)
 
 
 def _slug(name: str, taken: Sequence[str]) -> str:

@@ -1,12 +1,15 @@
-"""How a label looks in every figure: a colour that most colour-blind people tell apart, a dash and a marker."""
+"""How a label looks in every figure: a colour that most colour-blind people tell apart, a dash, a marker, its place."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from vsam.lab.methods import METHODS
 
-__all__ = ["Style", "styles_for"]
+__all__ = ["Style", "place_of", "styles_for"]
 
+_ORDER = {method.name: place for place, method in enumerate(METHODS)}
 # Okabe and Ito's colours where they are seen on white and on near black, and others between them.
 _FIXED = {method.name: method.color for method in METHODS if method.color}
 # Whose colours others get, first those that are told apart best.
@@ -31,6 +34,13 @@ class Style:
     marker: str
 
 
+def place_of(method: str, label: str) -> tuple[Any, ...]:
+    """Sorts methods as they are listed everywhere, and a method's variants by their numbers."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", label)
+    pairs = [(float(part), "") if place % 2 else (-1.0, part) for place, part in enumerate(parts)]
+    return (_ORDER.get(method, len(_ORDER)), method, pairs)
+
+
 def styles_for(labels: Sequence[str]) -> dict[str, Style]:
     """A look for each label; methods have a colour of their own.
 
@@ -38,7 +48,7 @@ def styles_for(labels: Sequence[str]) -> dict[str, Style]:
     dash (up to 44).
 
     Args:
-        labels: of all figures that are to be looked at together.
+        labels: of all figures that are to be looked at together, sorted by `place_of`.
     """
     styles: dict[str, Style] = {}
     markers: dict[str, list[str]] = {color: [] for color in _FIXED.values()}  # those that a colour has already
