@@ -84,6 +84,25 @@ def test_the_page_says_what_works(tmp_path):
     assert done[0].summary["train_images"] == 400
 
 
+RANDOM = """
+import random, numpy
+@vsam.lab.data("random")
+def f():
+    numbers = torch.tensor([random.random(), numpy.random.rand(), torch.rand(()).item()])
+    images = (255 * numbers).byte().view(1, 3, 1, 1).repeat(20, 1, 1, 1)
+    return images, torch.arange(20) % 2, images, torch.arange(20) % 2
+"""
+
+
+def test_data_drawn_at_random_are_the_same_for_every_run(tmp_path):
+    vsam.lab.use(write(tmp_path, RANDOM))
+    torch.manual_seed(1)
+    first, draw = load("random"), torch.rand(())
+    torch.manual_seed(1)
+    assert torch.rand(()) == draw
+    assert torch.equal(first.train_images, load("random").train_images)
+
+
 def test_runs_are_trained_resumed_and_reported_like_ours(example, tmp_path):
     recipes = [recipe(f"method={name}") for name in ("sgd", "often-at-first")]
     done, failures = compare(recipes, tmp_path, None, CPU)
@@ -192,6 +211,9 @@ WRONG = {
     "There is a model 'resnet32' already, in vsam": '@vsam.lab.model("resnet32")\ndef f(): return 0\n',
     "There is a data 'cifar10' already, in vsam": '@vsam.lab.data("cifar10")\ndef f(): return 0\n',
     "needs a plain name": '@vsam.lab.method("a/b")\ndef f(base): return base\n',
+    "needs a plain name, printable": '@vsam.lab.method("a\\nb")\ndef f(base): return base\n',
+    "needs a plain name.*got 'a,b'": '@vsam.lab.method("a,b")\ndef f(base): return base\n',
+    r"needs a plain name.*got '\.\.'": '@vsam.lab.method("..")\ndef f(base): return base\n',
     "must decorate a function, got int": 'vsam.lab.method("x")(5)\n',
 }
 

@@ -71,14 +71,23 @@ def model(name: str) -> Callable[[Function], Function]:
     return register("model", name)
 
 
+def _is_plain(name: str) -> bool:
+    """Whether it can be named on the command line, in lists too, and be a folder."""
+    strange = any(sign in name for sign in "/\\:,") or not name.isprintable()
+    return bool(name) and not strange and name == name.strip() and name not in ("all", ".", "..")
+
+
 def register(kind: Kind, name: str) -> Callable[[Function], Function]:
     """Add something of a kind by a name that nobody else has."""
 
     def decorate(make: Function) -> Function:
         if not callable(make):
             raise UserError(f"@vsam.lab.{kind}({name!r}) must decorate a function, got {type(make).__name__}.")
-        if not isinstance(name, str) or not name or name != name.strip() or any(sign in name for sign in "/\\:"):
-            raise UserError(f"A {kind} needs a plain name, without slashes and colons, got {name!r}.")
+        if not isinstance(name, str) or not _is_plain(name):
+            raise UserError(
+                f"A {kind} needs a plain name, printable, without slashes, colons and commas, and not 'all', got "
+                f"{name!r}."
+            )
         origin, version = _origin[-1]
         before = _known[kind].get(name)
         if _is_ours(kind, name) or (before is not None and before.origin != origin):

@@ -1,14 +1,19 @@
 """Data sets that users bring: their functions, and what these may return."""
 
 import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from vsam.lab.data.dataset import Dataset
 from vsam.lab.errors import DataError
 from vsam.lab.own import Own, call
+from vsam.rng import RngState
 
 __all__ = ["load_own"]
 
@@ -16,13 +21,16 @@ __all__ = ["load_own"]
 def load_own(own: Own, data_dir: str | os.PathLike[str] | None, **options: Any) -> Dataset:
     """What the user's function returns: a `Dataset`, or training images and labels and test images and labels.
 
+    What it draws from the global generators is the same in every run, process and resumed run.
+
     Args:
         own: the function; it is given those of `data_dir`, `size` and `grey` that it asks for.
         data_dir: where data sets lie, if the user said.
         options: `size` and `grey` of the recipe, None where it does not say.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    made = call(own, {"data_dir": data_dir, **given})
+    with _same_draws():
+        made = call(own, {"data_dir": data_dir, **given})
     if isinstance(made, Dataset):
         return replace(made, name=own.name)
     if not isinstance(made, tuple | list) or len(made) != 4:
@@ -37,3 +45,15 @@ def load_own(own: Own, data_dir: str | os.PathLike[str] | None, **options: Any) 
     num_classes = int(max(train_labels.max(), test_labels.max())) + 1
     names = tuple(str(number) for number in range(num_classes))
     return Dataset(own.name, train_images, train_labels.long(), test_images, test_labels.long(), names)
+
+
+@contextmanager
+def _same_draws() -> Iterator[None]:
+    before = RngState([])
+    random.seed(0)
+    np.random.seed(0)
+    torch.default_generator.manual_seed(0)
+    try:
+        yield
+    finally:
+        before.restore()

@@ -19,9 +19,9 @@ Word = Decision | Literal["mixed"]
 _WORDS: tuple[Word, ...] = ("supported", "mixed", "not supported", "contradicted", "undecided", "not run")
 LEGEND = (
     "for, against, open: settings whose 95 % interval over seeds agrees with the claim, excludes it, or does neither "
-    "(as with fewer than 3 seeds, or tiny runs). supported: most settings are for it. contradicted: most say the opposite. "
-    "not supported: most are against it, or some are and none is for it. mixed: some are for it, but not most. "
-    "undecided: all leave it open."
+    "(as with fewer than 3 seeds, or tiny runs). supported: most settings are for it. contradicted: most say the "
+    "opposite. not supported: most are against it, or some are and none is for it. mixed: some are for it, but not "
+    "most. undecided: all leave it open."
 )
 
 
