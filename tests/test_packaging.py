@@ -55,8 +55,18 @@ def test_the_core_imports_torch_and_the_standard_library_only(path: Path) -> Non
 
 
 def test_importing_the_package_loads_nothing_of_the_lab() -> None:
-    heavy = ["matplotlib", "PIL", "pydantic", "rich", "tomli_w", "typer", "vsam.lab", "vsam.integrations"]
-    program = f"import sys, vsam; print([name for name in {heavy} if name in sys.modules])"
+    heavy = [
+        "matplotlib",
+        "PIL",
+        "pydantic",
+        "rich",
+        "tomli_w",
+        "typer",
+        "vsam.lab",
+        "vsam.integrations",
+        "vsam.sharpness",
+    ]
+    program = f"import sys, vsam; print([name for name in {heavy} if name in sys.modules]); vsam.sharpness.measure"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 

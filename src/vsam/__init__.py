@@ -1,6 +1,9 @@
 """vsam: sharpness-aware training at nearly the price of SGD."""
 
-from vsam import amp, between, distributed, quantize, sharpness, trajectory, when, where
+import importlib
+from typing import TYPE_CHECKING
+
+from vsam import amp, between, distributed, quantize, trajectory, when, where
 from vsam.between import Decayed, Displaced, Orthogonal, Plain, SurrogateGap, Weighted
 from vsam.methods import AESAM, ASAM, ESAM, GSAM, MSAM, SAM, VSAM, WSAM, FriendlySAM, LookSAM
 from vsam.optimizer import SharpnessAware
@@ -10,6 +13,9 @@ from vsam.trajectory import MESALoss, SAFLoss
 from vsam.version import __version__ as __version__
 from vsam.when import Always, Bernoulli, Even, Every, GradientThreshold, ReleasedVariation, Tail, Variation
 from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, Momentum, RandomSubset
+
+if TYPE_CHECKING:
+    from vsam import sharpness
 
 __all__ = [
     "AESAM",
@@ -61,3 +67,10 @@ __all__ = [
     "when",
     "where",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import `vsam.sharpness` when it is first used: training does not need it."""
+    if name == "sharpness":
+        return importlib.import_module("vsam.sharpness")
+    raise AttributeError(f"module 'vsam' has no attribute {name!r}")

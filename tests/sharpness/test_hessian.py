@@ -111,6 +111,7 @@ def test_a_loss_without_curvature_has_none() -> None:
     assert found.ascent.value == pytest.approx(0.1 * 2)  # rho times the gradient's norm
 
 
+@pytest.mark.filterwarnings("ignore")  # of its use of torch.jit
 def test_other_tools_find_the_same() -> None:
     curvlinops = pytest.importorskip("curvlinops")
     model, given = net(), batches()
