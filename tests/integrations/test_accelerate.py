@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import accelerate
@@ -10,6 +11,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from accelerate.state import AcceleratorState, GradientState
+from accelerate.utils import DistributedType
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
@@ -237,6 +239,18 @@ def test_what_would_be_wrong_is_refused() -> None:
         run(training.optimizer, [closure, lambda: None])
     with training.accelerator.accumulate(training.model), pytest.raises(RuntimeError, match="all of them to one call"):
         run(training.optimizer, [closure])
+
+
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [("DEEPSPEED", "DEEPSPEED"), ("MEGATRON_LM", "MEGATRON_LM"), ("XLA", "XLA"), ("FSDP", "FSDP1")],
+)
+def test_engines_that_step_by_themselves_are_named(engine: str, name: str) -> None:
+    training = Training(accelerate.Accelerator(cpu=True))
+    plugin = SimpleNamespace(fsdp_version=1)
+    vars(training.accelerator.state).update(distributed_type=DistributedType[engine], fsdp_plugin=plugin)  # type: ignore
+    with pytest.raises(RuntimeError, match=f"cannot step under {name}, .* use one process, DDP or FSDP2"):
+        step(training.accelerator, training.optimizer, [partial(training.closure, training.batches[0])])  # type: ignore
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled, unavailable or uninitialized")

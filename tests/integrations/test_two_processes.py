@@ -61,6 +61,14 @@ def test_each_process_may_perturb_along_its_own_gradient(seen: dict[str, Any]) -
 
 
 @pytest.mark.slow
+def test_sharded_weights_train_as_one(seen: dict[str, Any]) -> None:
+    found, one = seen["first"]["sharded"], seen["one"]
+    torch.testing.assert_close(found["trainer"], one["trainer"]["whole"]["weights"], rtol=0, atol=1e-10)
+    torch.testing.assert_close(found["loop"], one["loop"]["weights"], rtol=0, atol=1e-10)
+    assert "save_only_model=True" in found["said"]
+
+
+@pytest.mark.slow
 def test_processes_that_do_not_agree_say_so(seen: dict[str, Any]) -> None:
     for run in (seen["first"], seen["second"]):
         assert ["The ranks do not agree on" in said for said in run["disagreement"]] == [True, True]

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, FullyShardedDataParallelPlugin
+from accelerate.utils import DistributedType
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -32,6 +33,42 @@ class NotingTrainer(SharpnessAwareTrainer):
     def compute_loss(self, model: Any, *args: Any, **kwargs: Any) -> Any:
         self.synchronised.append((self.is_second_pass, getattr(model, "require_backward_grad_sync", True)))
         return super().compute_loss(model, *args, **kwargs)
+
+
+def shard(accelerator: Accelerator) -> None:
+    """Accelerate shards weights on GPUs only, and what it then calls works on the CPU too."""
+    wrap = {"auto_wrap_policy": "transformer_based_wrap", "transformer_cls_names_to_wrap": ["BertLayer"]}
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, cpu_ram_efficient_loading=False, **wrap)
+    vars(accelerator.state).update(distributed_type=DistributedType.FSDP, fsdp_plugin=plugin)
+
+
+class ShardedTrainer(SharpnessAwareTrainer):
+    """Trains with FSDP2."""
+
+    def create_accelerator_and_postprocess(self) -> None:
+        super().create_accelerator_and_postprocess()
+        shard(self.accelerator)
+        self.is_fsdp_enabled = True
+
+
+def sharded(folder: Path) -> dict[str, Any]:
+    """The same as `trainer` and `loop` with FSDP2, and what is said of the Trainer's checkpoints."""
+    changes = {"per_device_train_batch_size": BATCH, "num_train_epochs": 3, "average_tokens_across_devices": False}
+    settings = {name: value for name, value in METHOD.items() if name != "method"}
+    settings["base"] = (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9})
+    start = partial(train, optimizer=None, kind=ShardedTrainer)
+    start = partial(start, options={"optimizer_cls_and_kwargs": (vsam.VSAM, settings)})
+    run = start(folder / "sharded", make_model(dropout=0.0).double(), **changes)
+    said = ""
+    try:
+        start(folder / "saving", make_model(), save_strategy="epoch")
+    except ValueError as error:
+        said = str(error)
+    return {"trainer": whole(run.model), "loop": loop(is_sharded=True)["weights"], "said": said}
+
+
+def whole(model: Any) -> list[Tensor]:
+    return [parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter for parameter in weights(model)]
 
 
 def trainer(folder: Path) -> dict[str, Any]:
@@ -71,9 +108,11 @@ def disagreement(folder: Path) -> list[str]:
     return said
 
 
-def loop(**settings: Any) -> dict[str, Any]:
+def loop(is_sharded: bool = False, **settings: Any) -> dict[str, Any]:
     reset_accelerate()
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    if is_sharded:
+        shard(accelerator)
     model = make_model(dropout=0.0).double()
     method = make_method(model, max_grad_norm=0.5, **METHOD, **settings)
     model, optimizer, loader = accelerator.prepare(model, method, DataLoader(make_dataset(64), batch_size=BATCH))
@@ -89,7 +128,7 @@ def loop(**settings: Any) -> dict[str, Any]:
     for micro_batches in zip(batches, batches, strict=True):
         loss = step(accelerator, optimizer, [partial(closure, batch) for batch in micro_batches])
         losses.append(accelerator.reduce(loss, "mean").item())
-    seen = {"weights": weights(model), "num_samples": method.num_samples, "losses": losses}
+    seen = {"weights": whole(model), "num_samples": method.num_samples, "losses": losses}
     return seen | {"synchronised": synchronised}
 
 
@@ -98,7 +137,7 @@ def main() -> None:
     torch.set_num_threads(1)
     seen = {"trainer": trainer(folder), "loop": loop()}
     if WORLD_SIZE > 1:
-        seen |= {"apart": apart(folder), "disagreement": disagreement(folder)}
+        seen |= {"apart": apart(folder), "disagreement": disagreement(folder), "sharded": sharded(folder)}
     torch.save(seen, folder / f"seen-{RANK}.pt")
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -46,6 +46,7 @@ class SharpnessAwareMixin:
     """
 
     accelerator: Any
+    args: Any
     model: Any
     optimizer: Any
     optimizer_cls_and_kwargs: Any
@@ -84,6 +85,8 @@ class SharpnessAwareMixin:
             raise ValueError(
                 "ESAM needs per-sample losses, which a Trainer does not compute: use SAM, or VSAM for fewer passes."
             )
+        if self._sharpness_aware() is not None:
+            _check_checkpoints(self.accelerator, self.args)
         return self.optimizer
 
     def training_step(
@@ -146,6 +149,16 @@ class SharpnessAwareTrainer(SharpnessAwareMixin, Trainer):  # type: ignore[misc]
 
 def _is_method(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, SharpnessAware)
+
+
+def _check_checkpoints(accelerator: Any, arguments: Any) -> None:
+    """Refuse before the first step what torch's functions would refuse at the first checkpoint."""
+    if accelerator.is_fsdp2 and arguments.save_strategy != "no" and not arguments.save_only_model:
+        raise ValueError(
+            "The Trainer's checkpoints under FSDP2 drop the optimizer's PSF, counters and generators: train with "
+            "save_only_model=True or save_strategy='no', and save the optimizer by "
+            "vsam.distributed.StatefulOptimizer(model, optimizer)."
+        )
 
 
 def _checked_base(base: Any) -> tuple[Any, dict[str, Any]] | None:
