@@ -247,3 +247,12 @@ def test_some_weights_that_were_cast_are_looked_at_anew() -> None:
     optimizer.step(closure)
     assert optimizer._parameters.all.layout.dtypes[2:4] == [torch.float64] * 2
     assert optimizer.num_skipped == 0
+
+
+def test_a_second_method_around_the_same_base_has_its_own_radius_and_groups_keep_theirs() -> None:
+    one, two = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    base = torch.optim.SGD([{"params": [one]}, {"params": [two], "rho": 0.3}], lr=0.1)
+    other = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
+    vsam.VSAM(base, rho=0.05)
+    assert [group["rho"] for group in vsam.SAM(base, rho=0.2).param_groups] == [0.2, 0.3]
+    assert [group["rho"] for group in vsam.SAM([base, other], rho=0.1).param_groups] == [0.1, 0.3, 0.1]

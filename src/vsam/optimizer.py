@@ -22,7 +22,7 @@ from vsam.history import History
 from vsam.lightning_closure import from_lightning
 from vsam.loading import check_state
 from vsam.mixture import check_mixture
-from vsam.parameters import check_chosen, complete_radii
+from vsam.parameters import check_chosen, complete_radii, renew_radii
 from vsam.parts import Between, When, Where
 from vsam.published import describe
 from vsam.records import Listener, StepLog, StepRecord
@@ -131,7 +131,7 @@ class SharpnessAware(Engine):
         self._memory = self._averages = None
         self._history = History()
         self.__setstate__({})
-        complete_radii(self.param_groups, self.where.rho)
+        renew_radii(self.base, self.where.rho)
         if model is not None:
             weakref.finalize(self, model.register_forward_pre_hook(self._note).remove)
             self._notice_others(model)

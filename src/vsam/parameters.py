@@ -3,6 +3,7 @@
 import math
 import operator
 import re
+import weakref
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any
@@ -10,14 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
+from torch.optim import Optimizer
 
 from vsam import shards
 from vsam.errors import check_not_negative
 from vsam.parts import Where
 from vsam.tensors import Layout, Places, Uniform
 
-__all__ = ["Members", "Parameters", "check_chosen", "complete_radii", "norm_parameters", "radii"]
+__all__ = ["Members", "Parameters", "check_chosen", "complete_radii", "norm_parameters", "radii", "renew_radii"]
 
+_FILLED: weakref.WeakKeyDictionary[Optimizer, set[int]] = weakref.WeakKeyDictionary()
+"""Which groups of a base optimizer got their radius from us, by their numbers."""
 
 _DEVICE, _DTYPE, _GRADIENT = map(operator.attrgetter, ("device", "dtype", "grad"))
 _IS_THERE = partial(operator.is_not, None)
@@ -188,6 +192,18 @@ def _placed(parameters: list[Any], gradients: list[Any]) -> list[Tensor]:
         if type(gradient) in shards.CLASSES and gradient.placements != parameter.placements:
             gradients[i] = parameter.grad = gradient.redistribute(placements=parameter.placements)
     return gradients
+
+
+def renew_radii(base: Optimizer, rho: float) -> None:
+    """Give `rho` to groups to which the user gave none, in place of what an earlier method around the base gave."""
+    for one in getattr(base, "bases", [base]):
+        filled = _FILLED.setdefault(one, set())
+        for number, group in enumerate(one.param_groups):
+            if number in filled:
+                group.pop("rho", None)
+            if "rho" not in group:
+                filled.add(number)
+        complete_radii(one.param_groups, rho)
 
 
 def complete_radii(groups: list[dict[str, Any]], rho: float) -> None:
