@@ -9,12 +9,14 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
 
 import vsam
 from vsam.lab.bench import Counts, count_steps, typical
+from vsam.rng import _NumpyState
 
 THE_VERSIONS = sys.version_info[:2] == (3, 11) and torch.__version__.startswith("2.13.")
 
@@ -32,6 +34,13 @@ METHODS: dict[tuple[str, bool], Callable[..., vsam.SharpnessAware]] = {
     ("looksam", False): lambda base, **options: vsam.LookSAM(base, every=10**6, **options),
 }
 OPERATORS, CALLS, SYNCS = range(3)
+
+
+@pytest.fixture(autouse=True)
+def _no_normal_number_kept_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By NumPy, in a test before: its states are read at every step then."""
+    monkeypatch.setattr(_NumpyState, "_has_kept_back", False)
+    numpy.random.seed(0)
 
 
 class _Training:

@@ -175,6 +175,20 @@ def test_large_buffers_that_nobody_writes_to_are_not_copied(monkeypatch: pytest.
     assert places_of(buffers, of_all=True) == ["mask"] + ["mean", "count"] * 2 + norms
 
 
+def test_only_the_first_second_pass_looks_at_all_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mask that was not written to then is not copied again, nor set back."""
+    monkeypatch.setattr("vsam.second_pass._SMALL", 0)
+    layer = Masked()
+    buffers = Buffers(layer)
+    buffers.before_second_pass()()
+    version, restore = layer.mask._version, buffers.before_second_pass()
+    restore()
+    assert layer.mask._version == version
+    restore = Buffers(layer).before_second_pass()
+    restore()
+    assert layer.mask._version > version
+
+
 def test_small_buffers_are_copied_without_asking() -> None:
     assert places_of(Buffers(nn.Sequential(Masked()))) == ["mask"]
 

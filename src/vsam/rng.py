@@ -70,7 +70,6 @@ class _TwisterState(ABC):
         """Wind the generator back, unless it has not moved."""
         if self._mark is None or self._mark != self._look():
             self._write()
-            type(self)._latest = None
 
     @classmethod
     @abstractmethod
@@ -107,9 +106,13 @@ class _PythonState(_TwisterState):
 
 
 class _NumpyState(_TwisterState):
-    """NumPy's global generator; its memory does not show whether a normal number is kept back."""
+    """NumPy's global generator; its memory does not show whether a normal number is kept back.
+
+    Once one was, every state is read: one that somebody sets may differ from a known one by that number alone.
+    """
 
     _seen: tuple[Any, Any, Any] = (None, None, None)
+    _has_kept_back = False
 
     @classmethod
     def _look(cls) -> bytes | None:
@@ -131,7 +134,8 @@ class _NumpyState(_TwisterState):
         sys.modules["numpy"].random.set_state(self._state)
 
     def _hides_something(self) -> bool:
-        return bool(self._state[3])
+        type(self)._has_kept_back |= bool(self._state[3])
+        return self._has_kept_back
 
 
 def _words(generator: random.Random) -> Any:

@@ -31,9 +31,12 @@ class Buffers:
         modules = list(model.modules()) if model is not None else []
         self._owners = [module._buffers for module in modules]
         norms = {i for i, module in enumerate(modules) if isinstance(module, _NormBase)}
-        self._first = {(i, name): (id(buffer), _version(buffer)) for i, name, buffer in self._all()}
+        self._first = self._versions()
         self._written = {(i, name) for i, name, buffer in self._all() if i in norms or buffer.numel() <= _SMALL}
         self._has_tried = False
+
+    def _versions(self) -> dict[tuple[int, str], tuple[int, int]]:
+        return {(i, name): (id(buffer), _version(buffer)) for i, name, buffer in self._all()}
 
     def _all(self) -> list[tuple[int, str, Tensor]]:
         owners = [(i, owner) for i, owner in enumerate(self._owners) if owner]
@@ -62,6 +65,7 @@ class Buffers:
         self._written |= {(i, name) for i, name, buffer in others if not before.has(buffer)}
         self._has_tried = True
         before.restore()
+        self._first = self._versions()  # putting back is writing too
 
 
 def _can_be_set(buffer: Tensor) -> bool:

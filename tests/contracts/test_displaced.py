@@ -244,3 +244,26 @@ def test_a_base_whose_momentum_is_not_found_is_refused() -> None:
     optimizer.step(lambda: weight.square().sum().backward())
     with pytest.raises(RuntimeError, match="finds nothing to move along in the state of _Renamed"):
         optimizer.step(lambda: weight.square().sum().backward())
+
+
+class _Noting(Every):
+    """Notes what it is told of each step."""
+
+    def __init__(self, k: int) -> None:
+        super().__init__(k)
+        self.told: list[bool] = []
+
+    def advance(self, step: int, was_sampled: bool, was_skipped: bool) -> None:
+        self.told.append(was_sampled)
+
+
+def test_a_rule_is_told_of_the_steps_at_its_offset() -> None:
+    """For it they are the sampled ones; those that `Displaced` displaces are not."""
+    run = _Run("climbing", when=_Noting(3))
+    other = _Run("displaced", when=_Noting(3))
+    for number in range(6):
+        run.optimizer.step(run.closure(number))
+        other.optimizer.step(other.closure(number))
+    assert run.optimizer.when.told == [False, False, False, True, False, False]
+    assert other.optimizer.when.told == [True, False, False, True, False, False]
+    assert (run.optimizer.num_samples, other.optimizer.num_samples) == (0, 2)

@@ -1,5 +1,6 @@
 """Both passes may write their gradients into the same buffers: PSF = gs − g all the same."""
 
+import math
 import os
 import socket
 import subprocess
@@ -14,10 +15,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 import vsam
 from contract_table import Run, assert_same, every_method, losses_of
+from vsam import tensors
 
 
 @every_method
-def test_a_closure_that_fills_its_own_buffers(method: str) -> None:
+def test_a_closure_that_fills_its_own_buffers(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensors, "_SMALL", 20)  # some of the network's tensors are above, some below
     expected, run = Run(method, "momentum").go(last=8), Run(method, "momentum")
     buffers = {parameter: torch.zeros_like(parameter) for parameter in run.model.parameters()}
 
@@ -69,11 +72,12 @@ def _worker(rank: int, port: int, width: int, folder: str) -> None:
 
 @pytest.mark.slow
 def test_gradients_that_are_views_of_ddps_buckets(tmp_path: Path) -> None:
-    width = 80  # above 4,096 elements, so that the tensor itself is at stake, not a copy beside others
+    width = 1 + math.isqrt(tensors._SMALL)  # so that the tensor itself is at stake, not a copy beside others
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         port = server.getsockname()[1]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    folders = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
     workers = [
         subprocess.Popen([sys.executable, __file__, str(rank), str(port), str(width), str(tmp_path)], env=environment)
         for rank in range(2)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from contract_table import LENGTH, ORDINARY, Base, Run, assert_same, every_method, every_ordinary_case
+from vsam import tensors
 
 FUSED: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "fused sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, fused=True),
@@ -213,3 +214,19 @@ def test_first_step_of_a_fused_base_may_be_skipped(base: str) -> None:
     run.go(last=3)
     assert all(bool(w.isfinite().all()) for w in run.weights())
     assert run.optimizer.num_skipped == 1
+
+
+@every_method
+@pytest.mark.parametrize("base", ["momentum", FUSED["fused momentum"]], ids=["momentum", "fused"])
+def test_a_device_gives_what_the_host_gives(method: str, base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There, numbers are not looked at before they must be."""
+    runs = []
+    for host in ("cpu", "nowhere"):
+        monkeypatch.setattr(tensors, "HOST", host)
+        runs.append(Run(method, base))
+        for number in range(18):
+            _poisoned_step(runs[-1], number, (0, 1, 0, 2, 0)[number % 5], math.nan)
+    ours, expected = (run.optimizer.state_dict()["sharpness"] for run in runs)
+    assert ours["num_skipped"] == expected["num_skipped"] > 3
+    torch.testing.assert_close(ours["memory"], expected["memory"])
+    torch.testing.assert_close(runs[0].weights(), runs[1].weights())

@@ -53,3 +53,17 @@ def test_a_skipped_step_leaves_the_average_alone(fused: bool) -> None:
 def test_settings_that_cannot_be_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(settings))):
         Friendly(**settings)  # type: ignore[arg-type]
+
+
+def test_a_base_that_fails_leaves_the_average_alone() -> None:
+    run = Run("friendly-sam").go(last=3)
+    before = copy.deepcopy(run.optimizer.state_dict()["sharpness"])
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    handle = run.optimizer.base.register_step_pre_hook(fail)
+    with pytest.raises(MemoryError):
+        run.step(3)
+    handle.remove()
+    assert_same(run.optimizer.state_dict()["sharpness"], before)
