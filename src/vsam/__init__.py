@@ -74,3 +74,7 @@ def __getattr__(name: str) -> object:
     if name == "sharpness":
         return importlib.import_module("vsam.sharpness")
     raise AttributeError(f"module 'vsam' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
