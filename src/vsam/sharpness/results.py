@@ -30,7 +30,7 @@ class Estimate:
         return self.value
 
     def __str__(self) -> str:
-        return f"{self.value:.4g} ± {self.error:.1g}{'' if self.converged else ' (not converged)'}"
+        return f"{self.value:.4g} ± {self.error:.2g}{'' if self.converged else ' (not converged)'}"
 
 
 @dataclass(frozen=True)

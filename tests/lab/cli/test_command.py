@@ -86,6 +86,8 @@ MISTAKES = [
     ("study", "norms", "--scale", "tiny", "--methods", "asam"),
     ("models", "resnet8"),
     ("quantized", "nowhere"),
+    ("sharpness", "nowhere"),
+    ("sharpness",),
     ("data", "cifar10"),
 ]
 

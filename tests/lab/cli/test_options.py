@@ -35,6 +35,7 @@ OPTIONS = {
     "recipes": {"name", "--json"},
     "data": {"--data-dir", "--json"},
     "quantized": {"run", "--data-dir", "--device", "--json"},
+    "sharpness": {"runs", "--rho", "--samples", "--batch", "--mode", "--adaptive", "--data-dir", "--device", "--json"},
 }
 
 

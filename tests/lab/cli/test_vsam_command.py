@@ -56,7 +56,9 @@ def run(program):
 
 def test_help_version_lists_and_completion_do_not_import_torch():
     lists = [["--version"], ["--help"], ["recipes"], ["recipes", "cifar10-small"], ["methods"], ["data", "--json"]]
-    done = run(WITHOUT_TORCH.format(calls=[*lists, *([name, "--help"] for name in (*COMMANDS, "quantized"))]))
+    done = run(
+        WITHOUT_TORCH.format(calls=[*lists, *([name, "--help"] for name in (*COMMANDS, "quantized", "sharpness"))])
+    )
     assert done.returncode == 0, done.stderr
     completed, version = done.stdout.splitlines()[:2]
     assert completed == f"fashion-mini\t{header_parts('fashion-mini')['title']}"

@@ -11,6 +11,7 @@ from vsam.lab.cli.compare import compare
 from vsam.lab.cli.lists import data, explain, methods, models, recipes
 from vsam.lab.cli.quantized import quantized
 from vsam.lab.cli.report import report
+from vsam.lab.cli.sharpness import sharpness
 from vsam.lab.cli.study import study
 from vsam.lab.cli.train import train
 from vsam.lab.cli.tune import tune
@@ -53,5 +54,19 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for command in (train, compare, study, report, tune, bench, methods, models, explain, recipes, data, quantized):
+for command in (
+    train,
+    compare,
+    study,
+    report,
+    tune,
+    bench,
+    methods,
+    models,
+    explain,
+    recipes,
+    data,
+    quantized,
+    sharpness,
+):
     app.command()(_interruptible(command))

@@ -3,18 +3,16 @@
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
 from vsam.lab.cli.options import DataDir, Device, Json, Use
 from vsam.lab.cli.output import make_console, say, show_json
-from vsam.lab.errors import RunError, UserError
+from vsam.lab.errors import UserError
 
 __all__ = ["quantized"]
-
-_ADVICE = "Train the run anew, or give another one."
 
 
 def quantized(
@@ -31,9 +29,10 @@ def quantized(
     from vsam.lab.runs.environment import choose_device
     from vsam.lab.runs.network import evaluate, quantized_model
     from vsam.lab.runs.train import load_data
+    from vsam.lab.runs.trained import ADVICE, checkpoint_of, read_trained
     from vsam.quantize import size_report
 
-    content = _read(run)
+    content = read_trained(checkpoint_of(run))
     recipe = check_recipe(f"of {run}", content["recipe"])
     if recipe.quantize is None:
         setting = shlex.quote(f"quantize.checkpoint={run}/checkpoint.pt")
@@ -45,7 +44,7 @@ def quantized(
     try:
         model.load_state_dict(content["model"])
     except (RuntimeError, TypeError, AttributeError) as error:
-        raise UserError(f"{run} holds other weights than those of its quantized {recipe.model}. {_ADVICE}") from error
+        raise UserError(f"{run} holds other weights than those of its quantized {recipe.model}. {ADVICE}") from error
     accuracy, _ = evaluate(model.to(chosen), Batches.test(dataset), chosen)
     report = size_report(model)
     if json:
@@ -63,19 +62,3 @@ def quantized(
     say(f"In all {report.full_bytes:,} bytes become {report.quantized_bytes:,}, {ratio:.2f} times less.")
     say(f"Test accuracy at step {content['step']:,}: {accuracy:.2f} %.")
     return None
-
-
-def _read(run: Path) -> dict[str, Any]:
-    from vsam.lab.runs.checkpoint import load_checkpoint
-
-    path = run / "checkpoint.pt"
-    if not path.exists():
-        raise UserError(f"{run} holds no checkpoint.pt: give the folder of a run.")
-    try:
-        content = load_checkpoint(path, advice=_ADVICE)
-    except RunError as error:
-        raise UserError(str(error)) from error
-    for name, kind in (("recipe", dict), ("model", dict), ("step", int)):
-        if not isinstance(content.get(name), kind):
-            raise UserError(f"{path} is damaged: it holds no {name}. {_ADVICE}")
-    return content
