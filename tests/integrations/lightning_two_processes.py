@@ -32,6 +32,7 @@ class Net(SharpnessAwareModule, LightningModule):
         self.network = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 2))
         self.automatic_optimization = is_automatic
         self.count = SumMetric()
+        self.synchronised: list[tuple[bool, bool]] = []
 
     def configure_model(self) -> None:
         if isinstance(self.trainer.strategy, ModelParallelStrategy):
@@ -46,6 +47,8 @@ class Net(SharpnessAwareModule, LightningModule):
 
     def loss(self, batch: Any) -> Any:
         self.count.update(len(batch[0]))
+        syncs = getattr(self.trainer.strategy.model, "require_backward_grad_sync", True)
+        self.synchronised.append((self.is_second_pass, syncs))
         loss = nn.functional.cross_entropy(self.network(batch[0]), batch[1])
         self.log("loss", loss, on_step=False, on_epoch=True, sync_dist=True)
         return loss
@@ -84,6 +87,7 @@ def train(name: str, devices: int) -> dict[str, Any]:
         "num_seen": float(net.count.sum_value),
         "loss": float(trainer.callback_metrics["loss"]),
         "steps": trainer.global_step,
+        "synchronised": net.synchronised,
     }
 
 

@@ -171,7 +171,7 @@ def test_an_overflow_skips_the_step_and_the_prepared_scheduler() -> None:
 
 
 def test_a_saved_state_continues_to_the_bit(tmp_path: Path) -> None:
-    settings = {"method": vsam.VSAM, "start": 2, "window": 3, "slices": 1, "initial_samples": 1.5}
+    settings = {"method": vsam.VSAM, "start": 2, "window": 3, "slices": 1, "initial_samples": 1.5, "seed": 4}
 
     def run(training: Training, batches: slice) -> None:
         for batch in training.batches[batches]:
@@ -181,7 +181,9 @@ def test_a_saved_state_continues_to_the_bit(tmp_path: Path) -> None:
     training = Training(accelerate.Accelerator(cpu=True), **settings)
     run(training, slice(0, 4))
     training.accelerator.save_state(tmp_path)
-    run(training, slice(4, 8))
+    run(training, slice(4, 5))
+    assert not training.method.last.sampled  # it uses the PSF that was saved
+    run(training, slice(5, 8))
     AcceleratorState._reset_state(True)
     resumed = Training(accelerate.Accelerator(cpu=True), **settings)
     resumed.accelerator.load_state(tmp_path)

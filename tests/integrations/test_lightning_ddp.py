@@ -32,6 +32,10 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
             assert rank["num_seen"] == 32
             assert rank["loss"] == pytest.approx(one["loss"], rel=1e-5)
         assert one["num_seen"] == 64
+    for is_second in (False, True):  # of the two micro-batches of a pass, the last one synchronises
+        syncs = [syncs for kind, syncs in first["automatic"]["synchronised"] if kind is is_second]
+        assert syncs == [False, True] * (len(syncs) // 2)
+        assert syncs
     for weight, expected in zip(first["sharded"]["weights"], first["automatic"]["weights"], strict=True):
         torch.testing.assert_close(weight, expected)
     assert first["sharded"]["num_samples"] == first["automatic"]["num_samples"]

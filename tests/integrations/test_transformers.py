@@ -157,9 +157,11 @@ def test_an_overflow_in_the_second_pass_skips_the_step_and_the_scheduler(tmp_pat
 
 def test_a_resumed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
     changes = {"save_strategy": "steps", "save_steps": 3, "num_train_epochs": 2, "train_sampling_strategy": "random"}
-    settings = {"method": vsam.VSAM, "rho": 0.5, "start": 2, "window": 3, "slices": 1, "initial_samples": 1}
+    settings = {"method": vsam.VSAM, "rho": 0.5, "start": 2, "window": 3, "slices": 1, "initial_samples": 1, "seed": 1}
     model = make_model()
     optimizer = make_method(model, **settings)
+    sampled: list[bool] = []
+    optimizer.subscribe(lambda record: sampled.append(record.sampled))
     run = train(tmp_path, model, optimizer, **changes)
     resumed = make_model()
     other = make_method(resumed, **settings)
@@ -168,9 +170,11 @@ def test_a_resumed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
             parameter.zero_()
     again = train(tmp_path, resumed, other, resume=str(tmp_path / "checkpoint-3"), **changes)
     assert are_equal(resumed, model)
+    assert not sampled[3]  # the first step after the checkpoint uses the PSF that is in it
     assert 3 < other.num_samples == optimizer.num_samples < 8
     assert logs(again) == logs(run)
     last, expected = other.state_dict()["sharpness"], optimizer.state_dict()["sharpness"]
+    assert expected["memory"]
     assert all(torch.equal(last["memory"][i], expected["memory"][i]) for i in expected["memory"])
     assert last["states"] == expected["states"]
 
@@ -214,6 +218,32 @@ def test_a_class_and_settings_make_the_optimizer(tmp_path: Path) -> None:
         train(tmp_path, model, None, options={"optimizer_cls_and_kwargs": (vsam.SAM, {"base": torch.optim.SGD})})
     with pytest.raises(ValueError, match="ESAM needs per-sample losses"):
         train(tmp_path, model, make_method(model, vsam.ESAM))
+
+
+class Drawing(TrainerCallback):
+    """Draws a random number between two micro-batches."""
+
+    def on_substep_end(self, *args: Any, **kwargs: Any) -> None:
+        torch.rand(1)
+
+
+class LossesTrainer(SharpnessAwareTrainer):
+    """Keeps the loss of every micro-batch in either pass."""
+
+    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        loss = super().compute_loss(*args, **kwargs)
+        self.losses = [*getattr(self, "losses", []), (self.is_second_pass, loss.item())]
+        return loss
+
+
+def test_each_micro_batch_is_repeated_with_its_own_dropout(tmp_path: Path) -> None:
+    model = make_model(dropout=0.5)
+    trainer: Any = train(
+        tmp_path, model, make_method(model, rho=0.0), LossesTrainer, options={"callbacks": [Drawing()]}
+    )
+    first, second = ([loss for is_second, loss in trainer.losses if is_second is kind] for kind in (False, True))
+    assert first == second
+    assert len({*first}) == 8
 
 
 class FailingTrainer(SharpnessAwareTrainer):
