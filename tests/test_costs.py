@@ -7,6 +7,7 @@ import gc
 import sys
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import vsam
+from vsam import tensors
 from vsam.lab.bench import Counts, count_steps, typical
 from vsam.rng import _NumpyState
 
@@ -100,6 +102,13 @@ def test_nothing_has_grown(key: tuple[str, bool]) -> None:
     added = _added(key)
     assert all(one <= other for one, other in zip(added, ALLOWED[key], strict=True)), (added, ALLOWED[key])
     assert added[OPERATORS] > 2  # or nothing was counted
+
+
+def test_the_page_says_what_is_allowed() -> None:
+    page = " ".join((Path(__file__).parents[1] / "docs" / "costs.md").read_text().split())
+    sam, sampled, plain = (ALLOWED[key][CALLS] for key in (("sam", True), ("vsam", True), ("vsam", False)))
+    assert f"at most {sam} Python calls for SAM, {sampled} for a sampled and {plain} for a plain vSAM step" in page
+    assert f"Tensors of fewer than {tensors._SMALL:,} elements" in page
 
 
 def test_ten_thousand_tensors_cost_as_much_each_as_a_hundred() -> None:
