@@ -54,3 +54,10 @@ def test_marks_are_the_reports_in_whatever_order_the_methods_were_named(monkeypa
 def test_one_method_and_equal_points_work():
     assert accuracy_against_cost([make_row()]).startswith(b"\x89PNG")
     assert accuracy_against_cost([make_row("sam", accuracy=0.0), make_row("asam", accuracy=0.0)]).startswith(b"\x89PNG")
+
+
+def test_names_stand_below_where_they_cannot_cover_each_other():
+    rows = [make_row(name) for name in ("sam", "asam", "sam-on")]
+    longer = [make_row(f"a name of many letters and number {place}") for place in range(12)]
+    heights = [Image.open(io.BytesIO(accuracy_against_cost(some))).height for some in (rows, longer)]
+    assert heights[0] < heights[1]

@@ -80,7 +80,7 @@ def test_a_cell_that_fails_is_listed_and_stops_nothing(tmp_path):
 def test_other_settings_in_a_later_part_are_found_before_anything_is_trained(tmp_path):
     run(study([part("two", ("method=sgd",))]), tmp_path)
     parts = [part("one", ("method=sgd",)), part("two", ("method=sgd", "lr=0.2"))]
-    with pytest.raises(UserError, match=r"two/sgd/seed-0 was begun with other settings \(lr "):
+    with pytest.raises(UserError, match=r"two/sgd/seed-0 was started with other settings \(lr "):
         run(study(parts), tmp_path)
     assert not (tmp_path / "runs/one").exists()
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from vsam.lab.comparison.rows import Row
-from vsam.lab.report.figures.drawing import MARKERS
+from vsam.lab.report.figures.drawing import MARKERS, add_names
 from vsam.lab.report.style import place_of, styles_for
 
 __all__ = ["accuracy_against_cost"]
@@ -25,8 +25,6 @@ def accuracy_against_cost(rows: Sequence[Row]) -> bytes:
         bars = row.accuracy_std if row.seeds > 1 else None
         color, mark = styles[row.label].color, MARKERS[styles[row.label].marker]
         axes.errorbar(cost, row.accuracy, yerr=bars, fmt=mark, color=color, capsize=3, markersize=7)
-        name = axes.annotate(row.label, (cost, row.accuracy), xytext=(7, 6), textcoords="offset points")
-        name.set_parse_math(False)
     axes.set_xlim(0.9, 2.2)
     axes.margins(y=0.2)
     axes.set_xlabel("gradient passes per step (1 = SGD, 2 = SAM)")
@@ -36,6 +34,7 @@ def accuracy_against_cost(rows: Sequence[Row]) -> bytes:
     title = f"{rows[0].model} on {rows[0].data}, {seeds} seed{'s' if seeds > 1 else ''}{bars_are}"
     axes.set_title(title, fontsize=10, parse_math=False)
     axes.grid(alpha=0.3)
+    add_names(figure, [row.label for row in rows], styles)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", metadata={"Software": None})
     return buffer.getvalue()

@@ -191,7 +191,7 @@ def check_settings(run: StoredRun, recipe: Recipe) -> None:
     begun, wanted = canonical_settings(run.settings), canonical_settings(recipe.model_dump())
     if begun != wanted:
         raise UserError(
-            f"{run.path} was begun with other settings ({_difference(begun, wanted)}). "
+            f"{run.path} was started with other settings ({_difference(begun, wanted)}). "
             "Give those, delete the folder, or choose another with --out."
         )
 

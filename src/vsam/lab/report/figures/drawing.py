@@ -27,8 +27,8 @@ __all__ = [
     "MARKERS",
     "Styles",
     "add_legend",
+    "add_names",
     "draw_metric",
-    "legend_below",
     "paper_look",
     "save_figure",
     "whole_numbers",
@@ -123,12 +123,24 @@ def add_legend(figure: Figure, labels: Sequence[str], styles: Styles) -> None:
     names = [shortened(label, LONGEST) for label in labels]
     widest = max(map(len, names), default=1)
     columns = max(1, min(len(labels), int(figure.get_figwidth() * 14 / (widest + 7))))
-    legend_below(figure, lines, names, columns, handlelength=2.2)
+    _legend_below(figure, lines, names, columns, handlelength=2.2)
 
 
-def legend_below(figure: Figure, marks: Sequence[Line2D], names: Sequence[str], columns: int, **look: float) -> Legend:
+def _legend_below(figure: Figure, marks: Sequence[Line2D], names: Sequence[str], columns: int, **look: float) -> Legend:
     """Marks and their names, as they are, below the panels."""
     legend = figure.legend(marks, names, loc="outside lower center", ncols=columns, **look)
     for text in legend.get_texts():
         text.set_parse_math(False)
     return legend
+
+
+def add_names(figure: Figure, labels: Sequence[str], styles: Styles) -> None:
+    """Put the names below, and make the figure as much higher as they need, so that the panel keeps its size."""
+    looks = [styles[label] for label in labels]
+    marks = [Line2D([], [], color=look.color, marker=MARKERS[look.marker], linestyle="") for look in looks]
+    names = [shortened(label, LONGEST // 2) for label in labels]
+    widest = max(map(len, names))
+    columns = max(1, min(len(labels), int(figure.get_figwidth() * 15 / (widest + 5))))
+    legend = _legend_below(figure, marks, names, columns, fontsize=8, handletextpad=0.2, columnspacing=1.2)
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(width, height + legend.get_window_extent().height / figure.dpi)

@@ -7,7 +7,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from vsam.lab.comparison.rows import Row
 from vsam.lab.paper.numbers import Published
@@ -17,8 +16,8 @@ from vsam.lab.report.figures.drawing import (
     MARKERS,
     Styles,
     add_legend,
+    add_names,
     draw_metric,
-    legend_below,
     paper_look,
     save_figure,
     whole_numbers,
@@ -67,7 +66,7 @@ def accuracy_against_speed(
         axes.set_ylabel(accuracy_axis(images, bool(hollow)).replace(" (", "\n("))
         title = _shorter(f"{name}: {_title(rows)}" if name else _title(rows), figure)
         axes.set_title(f"{title}\n{_explain_points(rows, [*hollow.values()])}", parse_math=False)
-        _add_names(figure, [point.label for point in points], styles)
+        add_names(figure, [point.label for point in points], styles)
     return figure
 
 
@@ -193,15 +192,3 @@ def _draw_point(axes: Axes, point: Spot, style: Style, fillstyle: Literal["full"
         linewidth=1,
         fillstyle=fillstyle,
     )
-
-
-def _add_names(figure: Figure, labels: Sequence[str], styles: Styles) -> None:
-    """Put the names below, and make the figure as much higher as they need, so that the panel keeps its size."""
-    looks = [styles[label] for label in labels]
-    marks = [Line2D([], [], color=look.color, marker=MARKERS[look.marker], linestyle="") for look in looks]
-    names = [shortened(label, LONGEST // 2) for label in labels]
-    widest = max(map(len, names))
-    columns = max(1, min(len(labels), int(figure.get_figwidth() * 15 / (widest + 5))))
-    legend = legend_below(figure, marks, names, columns, fontsize=8, handletextpad=0.2, columnspacing=1.2)
-    width, height = figure.get_size_inches()
-    figure.set_size_inches(width, height + legend.get_window_extent().height / figure.dpi)
