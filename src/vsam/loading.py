@@ -9,7 +9,7 @@ from torch import Tensor
 from vsam import shards
 from vsam.errors import check_not_negative
 from vsam.history import History
-from vsam.parts import Part
+from vsam.parts import Part, Where
 
 __all__ = ["check_state"]
 
@@ -32,6 +32,8 @@ def check_state(
     _check_base(state_dict, parameters)
     sharpness: dict[str, Any] = state_dict[entry]
     expected = {"parts", "states", "memory", *History.fields}
+    if any(isinstance(part, Where) and part.keeps_memory for part in parts):
+        expected.add("averages")
     if not isinstance(sharpness, dict) or not expected <= sharpness.keys():
         raise ValueError(f"state_dict's {entry!r} entry is damaged: it needs {', '.join(sorted(expected))}.")
     names = [type(part).__name__ for part in parts]

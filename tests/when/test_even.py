@@ -60,6 +60,8 @@ def test_a_run_that_becomes_longer_goes_on_and_is_told_once() -> None:
         when.advance(4, was_sampled=False, was_skipped=False)
     when.advance(5, was_sampled=True, was_skipped=False)
     assert [when.wants_sample(step) for step in (4, 5, 6)] == [False, True, False]
+    with pytest.warns(RuntimeWarning, match="longer than total_steps=3"):  # resumed behind it
+        Even(0.5, total_steps=3).advance(6, was_sampled=False, was_skipped=False)
 
 
 @pytest.mark.parametrize(("budget", "total"), [(0, 10), (1.5, 10), (0.5, 0), (0.5, 2.5), (None, 10)])

@@ -26,6 +26,10 @@ def test_the_average_is_saved_and_a_damaged_one_is_refused() -> None:
     run = Run("friendly-sam").go(last=3)
     state = through_a_file(run.optimizer.state_dict())
     assert len(state["sharpness"]["averages"]) == len(run.weights())
+    missing = copy.deepcopy(state)
+    del missing["sharpness"]["averages"]
+    with pytest.raises(ValueError, match="it needs age, averages"):
+        run.optimizer.load_state_dict(missing)
     damaged = copy.deepcopy(state)
     damaged["sharpness"]["averages"][0] = torch.ones(1)
     with pytest.raises(ValueError, match="remembers a tensor of shape"):

@@ -32,6 +32,7 @@ class Even(DecidesBefore):
     def __init__(self, budget: float, total_steps: int) -> None:
         self.budget = check_fraction("budget", budget, zero=False)
         self.total_steps = check_count("total_steps", total_steps, least=1, why="the budget is a share of the run")
+        self._was_told = False
         exact = Fraction(self.budget)
         self._share = exact.limit_denominator(10**6) or exact  # 0.1 is a tenth, which no binary number is
 
@@ -55,8 +56,9 @@ class Even(DecidesBefore):
         return math.ceil(step * self._share) > math.ceil((step - 1) * self._share)
 
     def advance(self, step: int, was_sampled: bool, was_skipped: bool) -> None:
-        """Say that the run has become longer than planned, at the step at which it does."""
-        if step == self.total_steps + 1:
+        """Say once that the run has become longer than planned, also if it was resumed behind that."""
+        if step > self.total_steps and not self._was_told:
+            self._was_told = True
             warn_caller(
                 f"The run is longer than total_steps={self.total_steps}: the budget of {self.budget:g} is spent on at "
                 "the same share."
