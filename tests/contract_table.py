@@ -252,6 +252,18 @@ def seed_everything(seed: int) -> None:
     numpy.random.seed(seed)
 
 
+def trained_by_base_alone(make: Callable[..., torch.optim.Optimizer]) -> nn.Module:
+    """The network of the table after its run with a base optimizer and nothing else."""
+    seed_everything(3)
+    model = network()
+    optimizer = make(model.parameters())
+    for number in range(LENGTH):
+        optimizer.zero_grad()
+        losses_of(model, number).mean().backward()
+        optimizer.step()
+    return model
+
+
 def generators() -> dict[str, Any]:
     """The states of the global generators."""
     name, words, *rest = numpy.random.get_state()

@@ -17,6 +17,7 @@ from contract_table import (
     seed_everything,
     set_generators,
     through_a_file,
+    trained_by_base_alone,
 )
 from vsam import Always, Decayed, Displaced, Every, GlobalNorm, GradientThreshold, Momentum, Variation
 
@@ -118,13 +119,7 @@ def test_resumes_bit_for_bit(name: str, base: str) -> None:
 @every_base
 def test_zero_radius_is_the_base_with_its_statistics(base: str) -> None:
     run = _Run("msam", base, where=Momentum(0.0)).go()
-    seed_everything(3)
-    model = network()
-    optimizer = BASES[base](model.parameters())
-    for number in range(LENGTH):
-        optimizer.zero_grad()
-        losses_of(model, number).mean().backward()
-        optimizer.step()
+    model = trained_by_base_alone(BASES[base])
     assert all(torch.equal(one, other) for one, other in zip(run.weights(), model.parameters(), strict=True))
     for one, other in zip(run.model.buffers(), model.buffers(), strict=True):
         assert torch.equal(one, other)

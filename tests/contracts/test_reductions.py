@@ -6,19 +6,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import vsam
-from contract_table import BASES, BATCHES, LENGTH, Run, every_case, losses_of, network, seed_everything
+from contract_table import (
+    BASES,
+    BATCHES,
+    LENGTH,
+    Run,
+    every_case,
+    network,
+    seed_everything,
+    trained_by_base_alone,
+)
 from vsam import AdaptiveNorm, Always, Decayed, Every, GlobalNorm, Orthogonal, Plain, Variation
-
-
-def _base_alone(base: str) -> nn.Module:
-    seed_everything(3)
-    model = network()
-    optimizer = BASES[base](model.parameters())
-    for number in range(LENGTH):
-        optimizer.zero_grad()
-        losses_of(model, number).mean().backward()
-        optimizer.step()
-    return model
 
 
 def _equal(left: nn.Module, right: nn.Module) -> bool:
@@ -30,11 +28,11 @@ def _equal(left: nn.Module, right: nn.Module) -> bool:
 def test_zero_radius_is_the_base_optimizer(method: str, base: str) -> None:
     run = Run(method, base, rho=0.0).go()
     assert run.optimizer.num_samples > 0
-    assert _equal(run.model, _base_alone(base))
+    assert _equal(run.model, trained_by_base_alone(BASES[base]))
 
 
 def test_a_radius_is_not() -> None:
-    assert not _equal(Run("sam", "sgd").go().model, _base_alone("sgd"))
+    assert not _equal(Run("sam", "sgd").go().model, trained_by_base_alone(BASES["sgd"]))
 
 
 def _trained(base: str = "momentum", **parts: object) -> nn.Module:

@@ -15,28 +15,13 @@ from typer.main import get_command
 
 from lab.command import QUICK, Command, assert_refused, vsam
 from vsam.lab import data, models
-from vsam.lab.cli import lists, main
+from vsam.lab.cli import lists
 from vsam.lab.cli.app import app
 from vsam.lab.methods import METHODS
 from vsam.lab.recipes.files import header_parts, recipe_names
 from vsam.lab.recipes.load import load_recipe
 
 COMMANDS = sorted(get_command(app).commands)
-
-
-@pytest.fixture
-def call(monkeypatch, capsys, tmp_path):
-    """Run the command here, in an empty folder; anything but a plain exit is an error of the test."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["vsam", *arguments])
-        with pytest.raises(SystemExit) as exit:
-            main()
-        captured = capsys.readouterr()
-        return exit.value.code or 0, captured.out, captured.err
-
-    return call
 
 
 MISTAKES = [

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import sys
 import time
 
 import pytest
@@ -18,24 +17,8 @@ from lab.command import QUICK, Command, assert_refused, vsam
 from lab.helpers import assert_same_run
 from lab.permissions import obeyed_permissions
 from lab.report.made import make_run
-from vsam.lab.cli import main
 
 DEEP = ".".join("a" * 3000)
-
-
-@pytest.fixture
-def call(monkeypatch, capsys, tmp_path):
-    """Run the command here; anything but a plain exit is an error of the test."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["vsam", *arguments])
-        with pytest.raises(SystemExit) as exit:
-            main()
-        captured = capsys.readouterr()
-        return exit.value.code or 0, captured.out, captured.err
-
-    return call
 
 
 @pytest.mark.parametrize(
