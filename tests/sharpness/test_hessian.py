@@ -1,5 +1,8 @@
 """Eigenvalues, trace and density against dense Hessians."""
 
+import random
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -98,6 +101,29 @@ def test_the_density_has_the_moments_of_the_spectrum() -> None:
     few = measure(model, loss, given, what="density", num_starts=2, max_iterations=15, seed=3).density
     assert few is not None
     assert not few.converged
+
+
+def test_what_is_not_symmetric_is_no_hessian() -> None:
+    model, given, own = net(), batches(), random.Random(0)
+    with pytest.raises(RuntimeError, match="differs from pass to pass"):
+        measure(model, lambda model, batch: loss(model, batch) * own.uniform(1, 3), given)
+
+    class Skewed(torch.autograd.Function):
+        """A backward pass that is not the derivative of the forward pass, nor of any other function."""
+
+        @staticmethod
+        def forward(ctx: Any, weight: Tensor) -> Tensor:
+            ctx.save_for_backward(weight)
+            return weight.sum()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+            (weight,) = ctx.saved_tensors
+            return gradient * weight.roll(1)
+
+    line = nn.Linear(6, 1, bias=False).double()
+    with pytest.raises(RuntimeError, match="is not the derivative"):
+        measure(line, lambda model, batch: Skewed.apply(model.weight), [torch.ones(1)])  # type: ignore[no-untyped-call]
 
 
 def test_a_loss_without_curvature_has_none() -> None:

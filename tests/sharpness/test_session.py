@@ -185,6 +185,8 @@ def test_other_input_that_cannot_be_is_explained() -> None:
         measure(model, lambda model, batch: torch.ones(()), given)
     with pytest.raises(ValueError, match="The loss at these weights is nan"):
         measure(model, lambda model, batch: loss(model, batch) * float("nan"), given)
+    with pytest.raises(ValueError, match="times a vector is not finite"):  # curvature of a root at zero
+        measure(nn.Linear(2, 1), lambda model, batch: (model.weight * 0).abs().pow(1.5).sum(), [torch.ones(1)])
     with pytest.raises(ValueError, match=r"copy\.deepcopy\(model\)\.float\(\)"):
         measure(net().bfloat16(), loss, given)
     with pytest.raises(ValueError, match="no trainable parameters"):

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from vsam.sharpness.hessian import Report
-from vsam.sharpness.objective import Losses, Objective
+from vsam.sharpness.losses import Losses
+from vsam.sharpness.objective import Objective
 from vsam.sharpness.results import Estimate, mean_estimate
 
 __all__ = ["ascent", "batch_ascent", "random", "worst"]

@@ -13,6 +13,9 @@ __all__ = ["Krylov", "density", "eigenvalues", "lanczos", "smallest", "trace"]
 
 Report = Callable[[int, int], object]
 
+_ASYMMETRY = 0.01
+"""Beyond rounding in single precision, of the largest product."""
+
 
 @dataclass
 class Krylov:
@@ -79,6 +82,8 @@ def lanczos(
         image = product(krylov.basis[-1])
         krylov.diagonal.append(torch.dot(krylov.basis[-1], image).item())
         largest = max(largest, image.norm().item())
+        if len(krylov.basis) > 1:
+            _check_symmetry(torch.dot(krylov.basis[-2], image).item(), krylov.beside[-1], largest)
         rest = krylov.without(image)
         length = rest.norm().item()
         krylov.is_complete = len(krylov.basis) == size or length <= 10 * epsilon * largest
@@ -91,6 +96,17 @@ def lanczos(
             rest = krylov.without(fresh())
         krylov.basis.append(rest / rest.norm())
     return krylov
+
+
+def _check_symmetry(there: float, back: float, largest: float) -> None:
+    """Refuse what is not a Hessian: ⟨p, Hq⟩ must equal ⟨q, Hp⟩."""
+    if abs(there - back) > _ASYMMETRY * largest:
+        raise RuntimeError(
+            f"The products with the Hessian are not symmetric ({there:.4g} one way, {back:.4g} the other), so there "
+            "are no eigenvalues to find. Most likely the loss differs from pass to pass, as with random numbers from a "
+            "generator of its own: give a list of batches that are drawn once. Otherwise a backward pass in the model "
+            "is not the derivative of its forward pass; what=('ascent', 'random') can still be measured."
+        )
 
 
 def eigenvalues(

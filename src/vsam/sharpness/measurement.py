@@ -14,7 +14,8 @@ from vsam.errors import check_count, check_not_negative, check_positive
 from vsam.sharpness import ascent, hessian
 from vsam.sharpness.hessian import Krylov, Report
 from vsam.sharpness.lemma import lemma1
-from vsam.sharpness.objective import Loss, Losses, Objective, Progress
+from vsam.sharpness.losses import Losses
+from vsam.sharpness.objective import Loss, Objective, Progress
 from vsam.sharpness.results import Sharpness
 from vsam.sharpness.session import Mode, check_batches, check_mode, untouched, unwrapped
 

@@ -1,6 +1,5 @@
 """The mean loss over batches as a function of the weights: its values, gradients and Hessian-vector products."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -9,40 +8,16 @@ from torch import Tensor, nn
 
 from vsam.ranks import Ranks
 from vsam.rng import RngState
-from vsam.sharpness.results import Estimate
+from vsam.sharpness.losses import Losses
 from vsam.sharpness.session import devices_of, unwrapped
 
-__all__ = ["Loss", "Losses", "Objective", "Progress", "batch_size"]
+__all__ = ["Loss", "Objective", "Progress", "batch_size"]
 
 Loss = Callable[[nn.Module, Any], Tensor]
 """`loss(model, batch)`: the mean loss of a batch."""
 
 Progress = Callable[[str, int, int], object]
 """`progress(stage, done, total)`, called after each pass over the batches."""
-
-
-class Losses:
-    """The losses of all batches at one point, with the batches' sizes; sums are over all ranks."""
-
-    def __init__(self, losses: list[Tensor], sizes: list[int], total: Callable[[Tensor], Tensor]) -> None:
-        self._losses = torch.stack(losses).double().cpu()
-        self._sizes, self._total = torch.tensor(sizes, dtype=torch.float64), total
-        sums = [float(self._sizes.sum()), float(self._losses @ self._sizes), len(sizes)]
-        samples, loss, batches = total(torch.tensor(sums, dtype=torch.float64)).tolist()
-        self.mean, self.num_samples, self.num_batches = loss / samples, int(samples), int(batches)
-
-    def rise(self, after: "Losses", epsilon: float) -> Estimate:
-        """How much higher the loss is there than here; the error is the standard error over batches.
-
-        With a single batch it is that of rounding. The difference counts as converged if it is above rounding.
-        """
-        value, rounding = after.mean - self.mean, epsilon * (abs(after.mean) + abs(self.mean))
-        error, kind = rounding, "rounding (one batch)"
-        if self.num_batches > 1:
-            squares = self._total(((after._losses - self._losses - value).square() @ self._sizes).reshape(1))
-            error = math.sqrt(squares.item() / self.num_samples / (self.num_batches - 1))
-            kind = f"standard error over {self.num_batches} batches"
-        return Estimate(value, error, math.isfinite(value) and abs(value) > rounding, kind)
 
 
 class Objective:
@@ -113,7 +88,7 @@ class Objective:
         count = self._total(torch.tensor([samples], dtype=torch.float64)).item()
         product = self._scaled(self._total(total) / count)
         if not bool(product.isfinite().all()):
-            raise RuntimeError(
+            raise ValueError(
                 "The Hessian times a vector is not finite at these weights: measure weights before training diverged."
             )
         return product
