@@ -70,7 +70,7 @@ def measure(
         seed: of all random vectors; no global generator is used.
         progress: called with stage, done and total.
 
-    Cost: a product with the Hessian takes about two gradients over all batches. The memory is a vector per Lanczos
+    Cost: a product with the Hessian takes two to four gradients over all batches. The memory is a vector per Lanczos
     iteration, and does not depend on the number of batches. Each group costs as much as the whole.
 
     Example:
