@@ -46,7 +46,7 @@ class Watch:
         every: steps from one measurement to the next.
         options: any other option of `measure`, such as `max_iterations`.
 
-    Cost: about 20 to 50 products with the Hessian, each two to four gradients over the batches, every so many steps.
+    Cost: at most `max_iterations` (50) products with the Hessian, each two to four gradients, every so many steps.
 
     Example:
         >>> def loss(model, batch):
