@@ -41,9 +41,9 @@ def main() -> list[float]:
         f"rank {rank}: loss {losses[0]:.3f} -> {losses[-1]:.3f}, {optimizer.num_samples} samples, weights {total}\n",
         end="",
     )
-    torch.distributed.destroy_process_group()
     return losses
 
 
 if __name__ == "__main__":
     main()
+    torch.distributed.destroy_process_group()  # after the model is gone: torch 2.13 may wait forever otherwise

@@ -53,8 +53,8 @@ def main() -> None:
     set_model_state_dict(resumed, state["model"])
     is_same = train(resumed, resumed_optimizer, 41, 60) == loss
     print(f"rank {torch.distributed.get_rank()}: loss {loss:.3f}, the same after resuming: {is_same}\n", end="")
-    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
     main()
+    torch.distributed.destroy_process_group()  # after the model is gone: torch 2.13 may wait forever otherwise
