@@ -25,6 +25,13 @@ BASES: dict[str, Make] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _an_ordinary_ctrl_c() -> Iterator[None]:
+    """The background of a shell ignores it."""
+    with handled_by(signal.default_int_handler):
+        yield
+
+
 @pytest.fixture(params=BASES)
 def make(request: pytest.FixtureRequest) -> Make:
     return BASES[request.param]

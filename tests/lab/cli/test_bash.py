@@ -24,7 +24,7 @@ def test_what_is_around_an_equals_sign_is_one_word(words, expected):
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("vsam train --set method = vs", ["vsam", "vsam-a"]),
+        ("vsam train --set method = vs", ["vsam", "vsam-a", "vsam-budget"]),
         ("vsam train --set optimizer =", ["sgd", "adamw"]),
         ("vsam train --set method = sam fas", ["fashion-mini"]),
         ("vsam tu", ["tune"]),

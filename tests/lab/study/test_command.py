@@ -73,7 +73,7 @@ def test_the_papers_claims_are_judged_in_short_and_in_full(studied):
     folder, command = studied
     tally = next(line for line in command.stdout.splitlines() if "claims of the paper" in line)
     assert "not run" in tally
-    assert "mixed: settings disagree" in command.stdout
+    assert "mixed: some are for it" in " ".join(command.stdout.split())
     arguments = ("study", "--compare-paper", "--out", "out")
     content = json.loads(vsam(*arguments, "--json", "-", folder=folder).stdout)
     assert sum(content["tally"].values()) == len(content["claims"])

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import time
+import tomllib
 
 import pytest
 import torch
@@ -50,13 +51,8 @@ def test_a_trial_is_a_run_on_the_held_out_images(searched):
         assert result.accuracy == summary["accuracy"] == lines(path / "metrics.jsonl")[-1]["test_accuracy"]
         assert result.accuracy % 10 == 0, "there are ten held-out images"
         assert (result.samples, result.steps, result.epochs) == (summary["samples"], 4, 2)
-        assert result.settings["rho"] == pytest.approx(json.loads(_rho(path)))
+        assert result.settings["rho"] == pytest.approx(tomllib.loads((path / "config.toml").read_text())["rho"])
     assert len({result.settings["rho"] for result in results(open_search(folder, TRIALS))}) == TRIALS
-
-
-def _rho(path):
-    (line,) = [line for line in (path / "config.toml").read_text().splitlines() if line.startswith("rho")]
-    return line.partition("=")[2]
 
 
 @pytest.mark.slow
