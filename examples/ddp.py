@@ -10,9 +10,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 import vsam
 
 
-def main() -> list[float]:
-    sync = "rank" if "rank" in sys.argv else "global"
-    torch.distributed.init_process_group("gloo")  # "nccl" on GPUs
+def train(sync: str) -> list[float]:
     rank = torch.distributed.get_rank()
     torch.manual_seed(0)
     points = torch.randn(1_000, 10)
@@ -44,6 +42,12 @@ def main() -> list[float]:
     return losses
 
 
+def main() -> list[float]:
+    torch.distributed.init_process_group("gloo")  # "nccl" on GPUs
+    losses = train("rank" if "rank" in sys.argv else "global")
+    torch.distributed.destroy_process_group()  # after the model is gone: torch 2.13 may wait forever otherwise
+    return losses
+
+
 if __name__ == "__main__":
     main()
-    torch.distributed.destroy_process_group()  # after the model is gone: torch 2.13 may wait forever otherwise

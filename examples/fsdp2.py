@@ -14,17 +14,15 @@ import vsam
 def build() -> tuple[nn.Module, vsam.VSAM]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
-    for layer in (model[0], model[2]):
-        fully_shard(layer)
-    fully_shard(model)
-    base = torch.optim.AdamW(model.parameters(), lr=0.003)
-    return model, vsam.VSAM(base, model=model, rho=0.05, start=10)
+    for module in (model[0], model[2], model):
+        fully_shard(module)
+    return model, vsam.VSAM(torch.optim.AdamW(model.parameters(), lr=0.003), model=model, rho=0.05, start=10)
 
 
 def train(model: nn.Module, optimizer: vsam.VSAM, first: int, last: int) -> float:
     for step in range(first, last + 1):
-        generator = torch.Generator().manual_seed(1_000 * torch.distributed.get_rank() + step)
-        inputs = torch.randn(50, 10, generator=generator)
+        seed = 1_000 * torch.distributed.get_rank() + step
+        inputs = torch.randn(50, 10, generator=torch.Generator().manual_seed(seed))
 
         def closure(inputs=inputs):
             loss = nn.functional.cross_entropy(model(inputs), (inputs[:, 0] > 0).long())
@@ -39,14 +37,11 @@ def state_of(model: nn.Module, optimizer: vsam.VSAM) -> dict:
     return {"model": get_model_state_dict(model), "optimizer": vsam.distributed.StatefulOptimizer(model, optimizer)}
 
 
-def main() -> None:
-    folder = sys.argv[1] if len(sys.argv) > 1 else "checkpoint"
-    torch.distributed.init_process_group("gloo")  # "nccl" on GPUs
+def save_and_resume(folder: str) -> None:
     model, optimizer = build()
     train(model, optimizer, 1, 40)
     dcp.save(state_of(model, optimizer), checkpoint_id=folder)
     loss = train(model, optimizer, 41, 60)
-
     resumed, resumed_optimizer = build()
     state = state_of(resumed, resumed_optimizer)
     dcp.load(state, checkpoint_id=folder)
@@ -55,6 +50,11 @@ def main() -> None:
     print(f"rank {torch.distributed.get_rank()}: loss {loss:.3f}, the same after resuming: {is_same}\n", end="")
 
 
+def main() -> None:
+    torch.distributed.init_process_group("gloo")  # "nccl" on GPUs
+    save_and_resume(sys.argv[1] if len(sys.argv) > 1 else "checkpoint")
+    torch.distributed.destroy_process_group()  # after the model is gone: torch 2.13 may wait forever otherwise
+
+
 if __name__ == "__main__":
     main()
-    torch.distributed.destroy_process_group()  # after the model is gone: torch 2.13 may wait forever otherwise
