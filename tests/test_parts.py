@@ -34,6 +34,8 @@ PARTS: list[Part] = [
     vsam.Friendly(),
     vsam.Friendly(0.1, 0.5, 0, only="norm"),
     vsam.Momentum(),
+    vsam.PartOfBatch(),
+    vsam.PartOfBatch(0.1, 0.3, only="norm"),
     vsam.Momentum(0.05, sign=1, only="norm"),
     vsam.RandomSubset(),
     vsam.RandomSubset(rho=0.1, beta=1, seed=4),

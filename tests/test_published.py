@@ -32,6 +32,7 @@ NAMED: dict[str, tuple[Callable[[torch.optim.Optimizer], vsam.SharpnessAware], s
     "Friendly SAM": (lambda base: vsam.FriendlySAM(base), "Li et al., CVPR 2024"),
     "GSAM": (lambda base: vsam.GSAM(base), "Zhuang et al., ICLR 2022"),
     "the coupled form of WSAM": (lambda base: vsam.WSAM(base), "Yue et al., KDD 2023"),
+    "SAM with its ascent on a part of the batch": (lambda base: vsam.SAM(base, share=0.2), "Brock et al., ICML 2021"),
     "MSAM": (lambda base: vsam.MSAM(base), "Becker et al., 2024"),
     "AE-SAM": (lambda base: vsam.AESAM(base, total_steps=100), "Jiang et al., ICLR 2023"),
     "vSAM": (lambda base: vsam.VSAM(base), _DENG),

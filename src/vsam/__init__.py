@@ -12,7 +12,7 @@ from vsam.records import Sample, StepRecord
 from vsam.trajectory import MESALoss, SAFLoss
 from vsam.version import __version__ as __version__
 from vsam.when import Always, Bernoulli, Even, Every, GradientThreshold, ReleasedVariation, Tail, Variation
-from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, Momentum, RandomSubset
+from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, Momentum, PartOfBatch, RandomSubset
 
 if TYPE_CHECKING:
     from vsam import sharpness
@@ -45,6 +45,7 @@ __all__ = [
     "MESALoss",
     "Momentum",
     "Orthogonal",
+    "PartOfBatch",
     "Plain",
     "RandomSubset",
     "ReleasedVariation",

@@ -1,6 +1,7 @@
 """How a step runs, from the decision to the hand-over: the private half of `SharpnessAware`."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from vsam import shards, tensors
 from vsam.caller import warn_caller
-from vsam.errors import ACCUMULATION_EXAMPLE, CLOSURE_EXAMPLE, foreign_loop
+from vsam.errors import ACCUMULATION_EXAMPLE, CLOSURE_EXAMPLE, SHARE_EXAMPLE, foreign_loop, takes_share
 from vsam.hand_over import HandOver, mark_consumed
 from vsam.history import History
 from vsam.parameters import Members, Parameters, radii
@@ -24,7 +25,8 @@ from vsam.wrapper import Wrapper
 
 __all__ = ["Closure", "Engine"]
 
-Closure = Callable[[], Any]
+Closure = Callable[..., Any]
+"""Computes a loss and calls `backward`; with a share of the batch as its argument where a part asks for one."""
 
 
 class Engine(Wrapper):
@@ -73,6 +75,8 @@ class Engine(Wrapper):
             self._hand_over.drop()
             where = self.where if step.wants_sample else self.between.where
             if where is not None and where.knows_before:
+                if where.share:  # type: ignore[attr-defined]
+                    self._ascend(step, where.share, closure)  # type: ignore[attr-defined]
                 self._displace(step, where)
             loss = self._call_apart(closure, step) if self._ranks.are_apart else _call(closure, step)
             if step.displaced_by is not None:
@@ -140,8 +144,25 @@ class Engine(Wrapper):
         if not self.when.decides_after:
             step.wants_sample = self.when.wants_sample(self._history.num_steps + 1)  # type: ignore[attr-defined]
 
+    def _ascend(self, step: Step, share: float, closure: Closure) -> None:
+        """Run the pass on a share of the batch; buffers and generators are then as if it had not been run."""
+        step.way_back += (self._buffers.before_second_pass(), RngState(self._parameters.devices).restore)
+        step.is_ascending = True
+        try:
+            with self._ranks.apart() if self._ranks.are_apart else nullcontext():
+                _call(partial(closure, share), step)
+        except TypeError as error:
+            if takes_share(closure):
+                raise
+            raise RuntimeError(
+                f"The direction is taken from a share of the batch, and the closure takes none. Write:{SHARE_EXAMPLE}"
+            ) from error
+        step.restore()
+        step.is_ascending = False
+        step.has_ascended = True
+
     def _displace(self, step: Step, where: Where) -> None:
-        """Move to where the only pass of this step is run, along what the base optimizer knows already."""
+        """Move to where the only pass of this step is run, along what the base optimizer or a share's pass says."""
         step.wants_sample = False
         members, state = self._parameters.all, self.base.state
         own = radii(self.param_groups, self.where.rho)
@@ -151,7 +172,7 @@ class Engine(Wrapper):
             is_moved = parameter.requires_grad and rhos[i] is not None
             if is_moved and (where.only is None or parameter in self._parameters.norms):
                 own_state = state.get(parameter, {})
-                direction = where.direction(own_state)  # type: ignore[attr-defined]
+                direction = where.direction(own_state, parameter.grad)  # type: ignore[attr-defined]
                 is_unknown |= direction is None and bool(own_state)
                 if direction is not None:
                     weights.append(parameter)
@@ -162,11 +183,16 @@ class Engine(Wrapper):
             if self._ranks.units:
                 step.way_back.append(partial(shards.reshard, self._ranks.units))
                 shards.reshard(self._ranks.units)
+        elif step.has_ascended:
+            raise RuntimeError(f"closure(share) has left no gradient. Call backward() in it:{SHARE_EXAMPLE}")
         elif is_unknown:
             raise RuntimeError(
                 f"{type(where).__name__} finds nothing to move along in the state of {type(self.base).__name__}: use "
                 "SGD with momentum, Adam or AdamW as the base."
             )
+        if step.has_ascended:
+            for parameter in members.parameters:
+                parameter.grad = None
 
     def _begin(self, step: Step, begin: RngState | None) -> bool:
         """Take in the first gradient; if the step is to be sampled, move the weights. False if there is none."""
@@ -311,13 +337,14 @@ class Engine(Wrapper):
     def _take_in(self, step: Step, loss: Any, was_skipped: bool | Tensor, psf_norm: Tensor | None) -> None:
         """Take the step into the history, the law and the log."""
         history, when = self._history, self.when
-        history.add(step.was_sampled, was_skipped, is_scaled=step.scaler is not None)
+        took_two = step.was_sampled or step.has_ascended
+        history.add(took_two, was_skipped, is_scaled=step.scaler is not None)
         needs_norm = step.was_sampled or when.decides_after or self._ranks.communicate or self._needs_norm()
         rate, details = when.rate, when.details()
         when.advance(history.num_steps, step.was_sampled or step.displaced_by is self.where, was_skipped is True)
         self._log.write(
             step=history.num_steps,
-            sampled=step.was_sampled,
+            sampled=took_two,
             skipped=was_skipped,
             loss=loss,
             rate=history.num_samples / history.num_steps if rate is None else rate,

@@ -1,9 +1,10 @@
 """Checks of what users give, and the words they get when something is wrong."""
 
+import inspect
 import math
 import numbers
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -16,6 +17,7 @@ from vsam.parts import Between, Part, When, Where
 __all__ = [
     "ACCUMULATION_EXAMPLE",
     "CLOSURE_EXAMPLE",
+    "SHARE_EXAMPLE",
     "check_base",
     "check_count",
     "check_entries",
@@ -29,11 +31,20 @@ __all__ = [
     "check_positive",
     "check_within",
     "foreign_loop",
+    "takes_share",
 ]
 
 CLOSURE_EXAMPLE = """
     def closure():
         loss = criterion(model(inputs), targets)
+        loss.backward()
+        return loss
+    optimizer.step(closure)"""
+
+SHARE_EXAMPLE = """
+    def closure(share=1.0):
+        count = math.ceil(share * len(inputs))
+        loss = criterion(model(inputs[:count]), targets[:count])
         loss.backward()
         return loss
     optimizer.step(closure)"""
@@ -199,3 +210,12 @@ def check_part(slot: str, part: object) -> None:
         if isinstance(part, type) and issubclass(part, Part):
             remedy += f", constructed: {part.__name__}(…)"
         raise ValueError(f"{slot} cannot be {part!r}, {remedy}.")
+
+
+def takes_share(closure: Callable[..., Any]) -> bool:
+    """Whether a closure can be called with a share of the batch."""
+    try:
+        inspect.signature(closure).bind(1.0)
+    except (TypeError, ValueError):  # the latter where a function has no signature
+        return False
+    return True

@@ -14,7 +14,7 @@ from vsam.parts import When
 from vsam.published import describe
 from vsam.selection import Losses, Selection
 from vsam.when import Always, Even, Every, GradientThreshold, ReleasedVariation, Variation
-from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, Momentum, RandomSubset
+from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, Momentum, PartOfBatch, RandomSubset
 from vsam.wrapper import with_own_hooks
 
 __all__ = ["AESAM", "ASAM", "ESAM", "GSAM", "MSAM", "SAM", "VSAM", "WSAM", "FriendlySAM", "LookSAM"]
@@ -29,8 +29,10 @@ class SAM(SharpnessAware):
         rho: ρ ≥ 0, the radius.
         every: k, the steps from one sample to the next.
         only: "norm" to move the parameters of normalisation layers alone (SAM-ON); it needs `model`.
+        share: of the batch from which the direction is taken, in (0, 1]. Below 1 the closure takes it as its argument:
+            see `PartOfBatch`.
 
-    Cost: 1 + 1/k passes a step.
+    Cost: 1 + 1/k passes a step, 1 + share/k with a share.
 
     Example:
         >>> base = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -47,11 +49,13 @@ class SAM(SharpnessAware):
         rho: float = 0.05,
         every: int = 1,
         only: Literal["norm"] | None = None,
+        share: float = 1.0,
         **options: Unpack[Options],
     ) -> None:
-        when = Every(every)
+        when, part = Every(every), PartOfBatch(rho, share, only)
         chosen = Always() if when.k == 1 else when
-        super().__init__(base, model=model, **options, when=chosen, where=GlobalNorm(rho, only))
+        where = GlobalNorm(rho, only) if part.share == 1 else part
+        super().__init__(base, model=model, **options, when=chosen, where=where)
 
 
 class ASAM(SharpnessAware):

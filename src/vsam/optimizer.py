@@ -23,7 +23,7 @@ from vsam.lightning_closure import from_lightning
 from vsam.loading import check_state
 from vsam.mixture import check_mixture
 from vsam.parameters import check_chosen, complete_radii, renew_radii
-from vsam.parts import Between, When, Where
+from vsam.parts import Between, KnowsBefore, When, Where
 from vsam.published import describe
 from vsam.records import Listener, StepLog, StepRecord
 from vsam.second_pass import ForwardNote, LastWrite
@@ -150,13 +150,18 @@ class SharpnessAware(Engine):
     def price(self) -> float | None:
         """Passes per step so far; None before the first step."""
         steps = self._history.num_steps
-        return 1 + self._history.num_samples / steps if steps else None
+        return 1 + self._sample_cost * self._history.num_samples / steps if steps else None
 
     @property
     def expected_price(self) -> float | None:
         """Passes per step that the settings promise for the whole run; None where they are not known beforehand."""
-        rate = 0.0 if self.where.knows_before else self.when.expected_rate
-        return None if rate is None else 1 + rate
+        rate = self.when.expected_rate if self._sample_cost else 0.0
+        return None if rate is None else 1 + self._sample_cost * rate
+
+    @property
+    def _sample_cost(self) -> float:
+        """Passes that a sample adds."""
+        return self.where.share if isinstance(self.where, KnowsBefore) else 1.0
 
     @property
     def last(self) -> StepRecord | None:
@@ -171,12 +176,13 @@ class SharpnessAware(Engine):
         trial = Step()
         self._decide(trial)
         trial.undo_draws()
-        return trial.wants_sample and not self.where.knows_before
+        return trial.wants_sample and self._sample_cost > 0
 
     @property
     def is_second_pass(self) -> bool:
         """Whether the second pass is running, so that logs and metrics can leave it out."""
-        return self._pending is not None and self._pending.was_sampled and bool(self._pending.way_back)
+        step = self._pending
+        return step is not None and (step.is_ascending or step.was_sampled) and bool(step.way_back)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with the record of every step from now on; returns a function that ends it."""

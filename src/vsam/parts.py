@@ -140,12 +140,18 @@ class KnowsBefore(Where):
 
     knows_before = True
 
+    share: float = 0.0
+    """The share of the batch whose gradient gives the offset, by a pass before the whole batch's; 0 for none."""
+
     def check_groups(self, groups: Sequence[Mapping[str, Any]]) -> None:
         """Refuse the parameter groups of a base optimizer that does not have what it takes."""
 
     @abstractmethod
-    def direction(self, state: Mapping[str, Any]) -> Tensor | None:
-        """What `perturb_` gets for a parameter in place of a gradient, from the base optimizer's state of it."""
+    def direction(self, state: Mapping[str, Any], gradient: Tensor | None) -> Tensor | None:
+        """What `perturb_` gets for a parameter in place of a gradient.
+
+        `state` is the base optimizer's of the parameter, `gradient` that of the share of the batch, if there is one.
+        """
 
 
 class Between(Part):

@@ -7,7 +7,7 @@ from vsam.bases import bases_of
 from vsam.between import Decayed, Orthogonal, Plain, SurrogateGap, Weighted
 from vsam.parts import Between, DecidesAfter, Part, When, Where
 from vsam.when import Always, Every, GradientThreshold, ReleasedVariation, Variation
-from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, Momentum, RandomSubset
+from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, Momentum, PartOfBatch, RandomSubset
 
 __all__ = ["describe"]
 
@@ -25,6 +25,7 @@ _PUBLISHED: dict[tuple[type[Part], ...], tuple[str, str]] = {
     (ReleasedVariation, GlobalNorm, Decayed): ("vSAM as the authors released it", _VSAM),
     (ReleasedVariation, GlobalNorm, Plain): ("vSAM-A as the authors released it", _VSAM),
     (Always, Momentum, Plain): ("MSAM", "Becker et al., 2024"),
+    (Always, PartOfBatch, Plain): ("SAM with its ascent on a part of the batch", "Brock et al., ICML 2021"),
     (Always, Friendly, Plain): ("Friendly SAM", "Li et al., CVPR 2024"),
     (Always, GlobalNorm, SurrogateGap): ("GSAM", "Zhuang et al., ICLR 2022"),
     (Always, GlobalNorm, Weighted): ("the coupled form of WSAM", "Yue et al., KDD 2023"),
@@ -60,6 +61,8 @@ def describe(when: When, where: Where, between: Between, base: Optimizer | None 
     if where.knows_before:
         sentences[0] = sentences[0].replace("the second gradient", "the only gradient")
         cost = "1 pass a step, a transient copy of the weights"
+    if isinstance(where, PartOfBatch):
+        cost = f"1 + {where.share:.3g} passes a step, a transient copy of the weights"
     if share < 1:
         sentences.append(f"That is the gradient of {share:.0%} of the samples, those whose loss rose most.")
         cost += ", one more forward pass there"

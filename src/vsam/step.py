@@ -59,6 +59,8 @@ class Step(Transaction):
         self._is_checked = guard or scaler is not None
         self.wants_sample: bool | None = None
         self.was_sampled = self.is_in_closure = self.is_apart = False
+        self.is_ascending = self.has_ascended = False
+        self._ascent_norm: Tensor | None = None
         self.last_write: LastWrite | None = None
         self.members = _NOBODY
         self.late: list[Tensor] = []
@@ -133,7 +135,10 @@ class Step(Transaction):
         self.way_back.append(torch.clear_autocast_cache)  # it holds casts of the weights
         self.way_back.append(places.keep())
         self.displaced_by = where
-        where.perturb_(places.tensors, directions, rhos, tensors.norm(directions))
+        norm = tensors.norm(directions)
+        if self.has_ascended:
+            self._ascent_norm = norm
+        where.perturb_(places.tensors, directions, rhos, norm)
         torch.clear_autocast_cache()
 
     def follow(self, where: Where, last: Memory | None) -> None:
@@ -254,9 +259,12 @@ class Step(Transaction):
         return self._found_inf
 
     def _norms(self) -> Tensor | None:
-        """‖g‖ + ‖gs‖, as far as they were taken."""
-        norms = [norm for norm in (self.grad_norm, self.sharp_norm) if norm is not None]
-        return norms[0] + norms[1] if len(norms) > 1 else norms[0] if norms else None
+        """The sum of the gradients' norms, as far as they were taken."""
+        total: Tensor | None = None
+        for norm in (self.grad_norm, self.sharp_norm, self._ascent_norm):
+            if norm is not None:
+                total = norm if total is None else total + norm
+        return total
 
     def psf_norm(self, is_wanted: bool) -> Tensor | None:
         """‖PSF‖ over all parameters, if it is wanted or if those are the watched ones."""

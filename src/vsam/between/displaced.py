@@ -29,6 +29,10 @@ class Displaced(Plain):
                 f"where must know its offset before the only pass, got {where!r}: write "
                 "Displaced(Momentum(rho=0.05, sign=1))."
             )
+        if where.share:
+            raise ValueError(
+                f"where must need no pass of its own, got {where!r}: use it at the samples, where=PartOfBatch(...)."
+            )
         self.where: KnowsBefore = where
 
     def describe(self) -> str:

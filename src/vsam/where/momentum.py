@@ -48,7 +48,7 @@ class Momentum(KnowsBefore):
                 "torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), or use AdamW."
             )
 
-    def direction(self, state: Mapping[str, Any]) -> Tensor | None:
+    def direction(self, state: Mapping[str, Any], gradient: Tensor | None) -> Tensor | None:
         """v, if there is one yet."""
         return next((value for name in _NAMES if isinstance(value := state.get(name), Tensor)), None)
 

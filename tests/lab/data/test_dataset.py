@@ -41,6 +41,20 @@ def test_a_smaller_subset_lies_in_a_larger_one_and_splits_are_independent(datase
     assert dataset.subset(test=6).train_images is dataset.train_images
 
 
+def test_held_out_images_are_training_images_that_are_not_trained_on(dataset):
+    held = dataset.held_out(train=10, test=6)
+    assert torch.equal(held.train_images, dataset.subset(train=10).train_images)
+    assert held.test_labels.bincount().tolist() == [2, 2, 2]
+    assert rows(held.test_images) <= rows(dataset.train_images)
+    assert not rows(held.test_images) & (rows(held.train_images) | rows(dataset.test_images))
+    assert (held.split, held.num_available) == ("validation", 60)
+
+
+def test_more_held_out_images_than_are_left_are_refused(dataset):
+    with pytest.raises(DataError, match="train and held-out must be from 1 to 60 for toy, got 61"):
+        dataset.held_out(train=55, test=6)
+
+
 def test_a_subset_keeps_the_order_of_the_images(dataset):
     everything = dataset.subset(train=60)
     assert torch.equal(everything.train_images, dataset.train_images)

@@ -21,7 +21,18 @@ def build(*changes, steps=100):
 
 def test_the_promised_names_are_there():
     promised = ["sgd", "sam", "sam-5", "sam-10", "looksam-5", "esam", "saf", "mesa", "ae-sam", "vsam", "vsam-a", "asam"]
-    promised += ["vsam-budget", "sam-on", "friendly-sam", "gsam", "wsam", "msam"]
+    promised += [
+        "vsam-budget",
+        "sam-part",
+        "tail",
+        "bernoulli",
+        "displaced",
+        "sam-on",
+        "friendly-sam",
+        "gsam",
+        "wsam",
+        "msam",
+    ]
     assert sorted(NAMES) == sorted(promised)
     assert [find_method(name).name for name in NAMES] == NAMES
 

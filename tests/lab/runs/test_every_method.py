@@ -10,7 +10,17 @@ from vsam.lab.methods import METHODS
 from vsam.quantize import integer_weights
 
 SAMPLES = {"sgd": 0, "saf": 0, "mesa": 0, "sam": 12, "asam": 12, "esam": 12, "sam-5": 3, "looksam-5": 3, "sam-10": 2}
-SAMPLES |= {"msam": 0, "vsam-budget": 3, "sam-on": 12, "friendly-sam": 12, "gsam": 12, "wsam": 12}
+SAMPLES |= {
+    "msam": 0,
+    "vsam-budget": 3,
+    "sam-part": 12,
+    "tail": 2,
+    "displaced": 3,
+    "sam-on": 12,
+    "friendly-sam": 12,
+    "gsam": 12,
+    "wsam": 12,
+}
 
 
 def test_every_method_trains_and_has_a_row(tmp_path):

@@ -32,7 +32,8 @@ def study(
     ] = "small",
     out: Out = None,
     seeds: Annotated[
-        int | None, typer.Option("--seeds", help="How many seeds. Default: as before; at first 3, tiny 1.")
+        int | None,
+        typer.Option("--seeds", help="How many seeds. Default: as before; at first 3, tiny 1, frontier 5, trials 1."),
     ] = None,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="PART", help="Run only this part, e.g. cifar10-small.")
@@ -69,7 +70,6 @@ def study(
     from vsam.lab.cli.study_run import Request, compare_with_paper, run, show_estimate
     from vsam.lab.study.plan import STUDIES as KNOWN
     from vsam.lab.study.study import SCALES as KNOWN_SCALES
-    from vsam.lab.study.study import SEEDS
     from vsam.lab.study.write import check_scale, seeds_before
 
     chosen = next(known for known in KNOWN_SCALES if known == scale)
@@ -86,7 +86,7 @@ def study(
         request = Request(
             study=KNOWN[name],
             scale=chosen,
-            seeds=seeds or max(SEEDS[chosen], seeds_before(target, name)),
+            seeds=seeds or max(KNOWN[name].seeds_at(chosen), seeds_before(target, name)),
             out=target,
             only=tuple(only or ()),
             methods=() if methods == "all" else tuple(method_names(methods)),

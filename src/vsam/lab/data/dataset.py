@@ -88,6 +88,27 @@ class Dataset:
             chosen = replace(chosen, test_images=self.test_images[keep], test_labels=self.test_labels[keep])
         return chosen
 
+    def held_out(self, *, train: int, test: int, seed: int = 0) -> Self:
+        """Take `train` training images as `subset` does, and test on `test` other training images.
+
+        For choosing settings where a subset leaves many training images unused: nothing is trained on fewer images,
+        and the real test images are not in the result.
+
+        Example:
+            >>> from vsam.lab.data import load
+            >>> load("fashion-mini").held_out(train=1000, test=500)
+            <Dataset fashion-mini: 1000 train, 500 test, 10 classes, 1×28×28>
+        """
+        keep = _balanced(self, "train", self.train_labels, train, seed)
+        both = _balanced(self, "train and held-out", self.train_labels, train + test, seed)
+        others = both[~torch.isin(both, keep)]
+        return replace(
+            self.subset(train=train, seed=seed),
+            test_images=self.train_images[others],
+            test_labels=self.train_labels[others],
+            split="validation",
+        )
+
     def noisy(self, rate: float, seed: int = 0) -> Self:
         """Replace exactly `round(rate · N)` training labels by another class, drawn uniformly.
 

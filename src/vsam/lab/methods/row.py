@@ -26,6 +26,7 @@ class Method:
         avoid: when not to use it.
         reference: where it was published.
         kind: the name of the library's class that wraps the base optimizer; None for methods that have none.
+        mixture: instead of `kind`, the name of the function in `vsam.lab.methods.mixtures` that mixes the parts.
         section: the table of the recipe whose keys are arguments of `kind`, or of the loss.
         top: the recipe's other keys that it reads; `rho` is an argument of `kind` too.
         takes: further arguments of `kind`, among `every` (the number in the method's name), `seed` and `total_steps`.
@@ -47,6 +48,7 @@ class Method:
     avoid: str = ""
     reference: str = ""
     kind: str | None = None
+    mixture: str | None = None
     section: str | None = None
     top: tuple[str, ...] = ("rho",)
     takes: tuple[str, ...] = ()
@@ -76,7 +78,11 @@ class Method:
     def build(self, base: "Optimizer", model: "nn.Module", recipe: "Recipe", steps: int) -> "Optimizer":
         """The base optimizer, wrapped as the recipe says for a run of so many steps."""
         import vsam
+        from vsam.lab.methods import mixtures
 
+        if self.mixture is not None:
+            mixed: Optimizer = getattr(mixtures, self.mixture)(base, model, recipe, steps)
+            return mixed
         if self.kind is None:
             return base
         number = recipe.method.rpartition("-")[2]

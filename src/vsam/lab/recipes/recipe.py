@@ -29,6 +29,7 @@ from vsam.lab.recipes.settings import (
     MESASettings,
     MSAMSettings,
     NotNegative,
+    PartSettings,
     PlainName,
     Positive,
     QuantizeSettings,
@@ -102,6 +103,7 @@ class Recipe(Section):
     wsam: WSAMSettings = WSAMSettings()
     msam: MSAMSettings = MSAMSettings()
     budget: BudgetSettings = BudgetSettings()
+    part: PartSettings = PartSettings()
     saf: SAFSettings = SAFSettings()
     mesa: MESASettings = MESASettings()
     own: dict[str, bool | int | float | str] = Field(default_factory=dict)

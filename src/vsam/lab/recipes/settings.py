@@ -27,6 +27,7 @@ __all__ = [
     "MESASettings",
     "MSAMSettings",
     "NotNegative",
+    "PartSettings",
     "PlainName",
     "Positive",
     "QuantizeSettings",
@@ -89,14 +90,27 @@ class Section(BaseModel):
 
 
 class DataSettings(Section):
-    """Which images; `train` and `test` take balanced subsets, `noise` is the share of wrong training labels."""
+    """Which images; `train` and `test` take balanced subsets, `noise` is the share of wrong training labels.
+
+    With `held_out`, accuracy is measured on `test` training images that `train` leaves unused, for choosing settings.
+    """
 
     name: str
     train: Count | None = None
     test: Count | None = None
     noise: Fraction = 0.0
+    held_out: bool = False
     size: Annotated[int, Field(ge=1, le=4096)] | None = None
     grey: bool | None = None
+
+    @model_validator(mode="after")
+    def _leaves_images(self) -> Self:
+        """Only a subset leaves training images to be held out, and how many is for the recipe to say."""
+        if self.held_out and (self.train is None or self.test is None):
+            raise ValueError(
+                "held_out tests on training images that are not trained on: say how many with data.train and data.test."
+            )
+        return self
 
 
 class AugmentSettings(Section):
@@ -189,6 +203,12 @@ class BudgetSettings(Section):
 
     budget: PositiveFraction = 0.2
     gamma: Fraction = 0.9
+
+
+class PartSettings(Section):
+    """As in `vsam.SAM` with a share."""
+
+    share: PositiveFraction = 0.05
 
 
 class SAFSettings(Section):

@@ -39,7 +39,12 @@ def load_data(recipe: Recipe, data_dir: str | Path | None, device: torch.device)
     """The recipe's images on the device; which ones are taken and mislabelled does not depend on the run's seed."""
     settings = recipe.data
     dataset = load(settings.name, data_dir, size=settings.size, grey=settings.grey)
-    dataset = dataset.subset(train=settings.train, test=settings.test)
+    if settings.held_out:
+        assert settings.train is not None
+        assert settings.test is not None
+        dataset = dataset.held_out(train=settings.train, test=settings.test)
+    else:
+        dataset = dataset.subset(train=settings.train, test=settings.test)
     return dataset.noisy(settings.noise).to(device) if settings.noise else dataset.to(device)
 
 

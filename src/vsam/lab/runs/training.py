@@ -78,13 +78,14 @@ class Training:
         def forward(images: Tensor, count: int, start: int | None = None) -> Tensor:
             with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.bf16):
                 logits = self.ranks.gather(self._trained(images), count, start)
-            if not first:
+            if not first and count == len(batch.labels):
                 first.append(logits.detach())
             return logits
 
-        def closure() -> Tensor:
+        def closure(share: float = 1.0) -> Tensor:
             self.optimizer.zero_grad()
-            loss = self.objective(forward(batch.images, len(batch.labels)), batch, epoch)
+            part, start = (batch, None) if share == 1 else self._part(batch, share)
+            loss = self.objective(forward(part.images, len(part.labels), start), part, epoch)
             loss.backward()  # type: ignore[no-untyped-call]
             return loss
 
@@ -98,6 +99,14 @@ class Training:
         result: Any = self.optimizer.step(losses if isinstance(self.optimizer, ESAM) else closure)  # type: ignore[arg-type]
         self.objective.after_step()
         return Step(result.item(), first[0], self._sharpness_aware.last if self._sharpness_aware else None)
+
+    def _part(self, batch: Batch, share: float) -> tuple[Batch, int]:
+        """A share of the batch, spread over it so that each process has some, and how many precede this one's."""
+        total = len(batch.labels)
+        count = math.ceil(share * total)
+        keep = torch.arange(count, device=batch.labels.device) * total // count
+        own, start = self.ranks.own_part(keep, total)
+        return Batch(batch.images[own], batch.labels[keep], batch.indices[keep]), start
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that training changes, but for the random numbers."""

@@ -70,6 +70,8 @@ class TrainedOutcome:
         tables = {part.name: self.table(part) for part in self.parts}
         sections = [f"## {part}\n\n{to_markdown(rows)}" for part, rows in tables.items()]
         head = f"# {self.study.title}\n\nScale: {self.scale}.\n"
+        if self.study.notes is not None:
+            sections.append(self.study.notes(self._rows()))
         return "\n".join([head, *sections]), "\n".join(to_latex(rows) for rows in tables.values())
 
     def figures(self) -> "Mapping[str, Figure]":

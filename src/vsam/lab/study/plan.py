@@ -11,6 +11,8 @@ from vsam.lab.recipes.load import load_recipe
 from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.runs.facts import SOURCE
 from vsam.lab.runs.folder import run_path
+from vsam.lab.study.frontier.plan import confirming_parts, rules, trial_parts
+from vsam.lab.study.frontier.tables import best_trials, frontier_tables
 from vsam.lab.study.norms import norms_of
 from vsam.lab.study.study import Outcome, Part, Scale, Study
 
@@ -81,6 +83,16 @@ def _draw_norms(study: Study, rows: Sequence[Mapping[str, Any]], published: obje
     return {study.name: norms_figure(rows)}
 
 
+def _draw_nothing(study: Study, rows: Sequence[Mapping[str, Any]], published: object) -> "dict[str, Figure]":
+    return {}
+
+
+def _draw_frontier(study: Study, rows: Sequence[Mapping[str, Any]], published: object) -> "dict[str, Figure]":
+    from vsam.lab.study.frontier.figure import frontier_figure
+
+    return {study.name: frontier_figure(rows)}
+
+
 def _draw_convergence(study: Study, rows: Sequence[Mapping[str, Any]], published: object) -> "dict[str, Figure]":
     from vsam.lab.study.convergence.average import convergence_figure
 
@@ -104,6 +116,22 @@ _ALL = (
         _norms,
         columns=norms_of,
         draw=_draw_norms,
+    ),
+    Study(
+        "trials",
+        "The settings of each rival of the frontier, chosen on held-out training images",
+        trial_parts,
+        draw=_draw_nothing,
+        notes=best_trials,
+        num_seeds=rules()["num_trial_seeds"],
+    ),
+    Study(
+        "frontier",
+        "Accuracy against price: SAM's accuracy for how little more than SGD",
+        confirming_parts,
+        draw=_draw_frontier,
+        notes=frontier_tables,
+        num_seeds=rules()["num_seeds"],
     ),
     Study("convergence", "The average of Lemma 2 over T", draw=_draw_convergence, measure=_convergence),
 )

@@ -88,6 +88,8 @@ class Study:
         draw: its figures by name, from its record and the paper's numbers by part and label.
         is_quantized: whether its runs are of quantized networks, which speak only to the claims about those.
         measure: how it is measured where it trains no network.
+        notes: what its page says besides the tables, in Markdown, from its record.
+        num_seeds: how many seeds it takes by itself where that is not the scale's usual number; tiny ones take one.
     """
 
     name: str
@@ -98,3 +100,9 @@ class Study:
     draw: "Callable[[Study, Sequence[Record], PublishedByPart], dict[str, Figure]]" = speed_figures
     is_quantized: bool = False
     measure: Callable[[Scale, Path, Progress], Outcome] | None = field(default=None)
+    notes: Callable[[Sequence[Record]], str] | None = None
+    num_seeds: int | None = None
+
+    def seeds_at(self, scale: Scale) -> int:
+        """How many seeds it takes where nobody says."""
+        return SEEDS[scale] if self.num_seeds is None or scale == "tiny" else self.num_seeds

@@ -1,0 +1,1 @@
+"""Accuracy against price: SAM's accuracy for how little more than SGD."""

@@ -1,0 +1,141 @@
+"""Which runs the frontier needs: trials that choose each rival's settings, and fresh seeds that confirm them."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from vsam.lab.errors import UserError
+from vsam.lab.recipes.load import load_recipe
+from vsam.lab.recipes.recipe import Recipe, check_recipe
+from vsam.lab.runs.facts import TRIAL
+from vsam.lab.study.study import Part, Scale
+
+__all__ = ["Rival", "chosen_settings", "confirming_parts", "rivals", "rules", "trial_parts"]
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A method at a price.
+
+    Args:
+        name: of its row.
+        method: by its name in recipes.
+        fixed: settings that it always has, by dotted keys.
+        tried: the settings among which the trials choose.
+        epochs: the share of the recipe's epochs that it trains for.
+        sample_cost: passes that a sample adds.
+    """
+
+    name: str
+    method: str
+    fixed: Settings
+    tried: tuple[Settings, ...]
+    epochs: float = 1.0
+    sample_cost: float = 1.0
+
+    @property
+    def variant(self) -> str | None:
+        """What its name adds to the method's."""
+        return self.name.removeprefix(self.method).lstrip("-") or None
+
+    def recipe(self, recipe: Recipe, settings: Settings, seed: int, **changes: Any) -> Recipe:
+        """Its run with some settings."""
+        values = recipe.model_dump(exclude_none=True)
+        for key, value in {**self.fixed, **settings}.items():
+            *tables, name = key.split(".")
+            place = values
+            for table in tables:
+                place = place[table]
+            place[name] = value
+        values |= {"method": self.method, "variant": self.variant, "seed": seed}
+        values["epochs"] = max(1, round(self.epochs * recipe.epochs))
+        return check_recipe(recipe.name, values | changes).updated()
+
+
+@cache
+def rules() -> Mapping[str, Any]:
+    """The rules of the study as they were written down before it was run."""
+    text = resources.files("vsam.lab.study.frontier").joinpath("frontier.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+@cache
+def rivals() -> tuple[Rival, ...]:
+    """SGD at several lengths, and every method at its prices."""
+    lengths = [Rival(f"sgd-{price:g}", "sgd", {}, (), price) for price in rules()["sgd"]["prices"]]
+    others = [
+        Rival(
+            name,
+            row["method"],
+            row.get("set", {}),
+            tuple(row["try"]),
+            row.get("epochs", 1.0),
+            row.get("sample_cost", 1.0),
+        )
+        for name, row in rules()["rival"].items()
+    ]
+    return (Rival("sgd", "sgd", {}, ()), *lengths, *others)
+
+
+def chosen_settings(part: str) -> Mapping[str, Settings]:
+    """What the trials chose for the rivals of a part; those that are not named were screened out there."""
+    found: Mapping[str, Settings] = rules()["chosen"].get(part, {})
+    return found
+
+
+def trial_parts(scale: Scale, seeds: int, runs: Path) -> list[Part]:
+    """Every rival with every setting that it tries, scored on training images that nobody trains on."""
+    return [
+        Part(
+            recipe.name,
+            tuple(
+                rival.recipe(
+                    recipe,
+                    settings,
+                    rules()["trial_seed"] + seed,
+                    data=recipe.data.model_copy(update={"held_out": True}).model_dump(exclude_none=True),
+                    variant="-".join(filter(None, (rival.variant, f"try-{number}"))),
+                    role=TRIAL,
+                )
+                for seed in range(seeds)
+                for rival in rivals()
+                for number, settings in enumerate(rival.tried if scale == "small" else rival.tried[:1])
+            ),
+        )
+        for recipe in _recipes(scale)
+    ]
+
+
+def confirming_parts(scale: Scale, seeds: int, runs: Path) -> list[Part]:
+    """SGD at all lengths, and the rivals that were not screened out, with the settings that their trials chose."""
+    return [
+        Part(
+            recipe.name,
+            tuple(
+                rival.recipe(recipe, settings, rules()["seed"] + seed)
+                for seed in range(seeds)
+                for rival in rivals()
+                if (settings := _settings(rival, recipe.name, scale)) is not None
+            ),
+        )
+        for recipe in _recipes(scale)
+    ]
+
+
+def _settings(rival: Rival, part: str, scale: Scale) -> Settings | None:
+    if not rival.tried:
+        return {}
+    return chosen_settings(part).get(rival.name) if scale == "small" else rival.tried[0]
+
+
+def _recipes(scale: Scale) -> list[Recipe]:
+    if scale == "paper":
+        raise UserError("The frontier has no plan at the paper's scale: choose --scale small or tiny.")
+    names = rules()["parts"] if scale == "small" else ["fashion-mini"]
+    return [load_recipe(name, tiny=scale == "tiny") for name in names]
