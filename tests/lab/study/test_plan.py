@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from vsam.lab.errors import UserError
 from vsam.lab.recipes.load import load_recipe
 from vsam.lab.runs.folder import run_path
 from vsam.lab.study.plan import STUDIES
@@ -44,6 +45,10 @@ def test_the_papers_studies_of_alpha_and_gamma_meet_in_one_run(tmp_path):
 def test_a_folder_never_means_two_different_runs(scale, tmp_path):
     planned = {}
     for study in STUDIES:
+        if scale == "paper" and study in ("trials", "frontier"):
+            with pytest.raises(UserError, match="no plan at the paper's scale"):
+                recipes(study, scale, tmp_path)
+            continue
         for recipe in recipes(study, scale, tmp_path):
             assert planned.setdefault(run_path(tmp_path, recipe), recipe) == recipe
 

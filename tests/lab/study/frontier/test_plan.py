@@ -1,0 +1,44 @@
+"""The frontier's runs: the same number of trials for each rival, on images that nobody trains or tests on."""
+
+from collections import Counter
+
+from vsam.lab.recipes.load import load_recipe
+from vsam.lab.study.frontier.plan import chosen_settings, confirming_parts, rivals, rules, trial_parts
+
+
+def test_each_rival_tries_the_same_number_of_settings(tmp_path):
+    assert {len(rival.tried) for rival in rivals() if rival.method != "sgd"} == {3}
+    for part in trial_parts("small", 1, tmp_path):
+        counts = Counter(recipe.label.rpartition("-try-")[0] for recipe in part.recipes)
+        assert set(counts.values()) == {3}
+        assert set(counts) == {rival.name for rival in rivals() if rival.method != "sgd"}
+
+
+def test_trials_differ_from_what_they_choose_for_in_images_and_seeds(tmp_path):
+    seeds = {recipe.seed for part in trial_parts("small", 2, tmp_path) for recipe in part.recipes}
+    fresh = {recipe.seed for part in confirming_parts("small", 5, tmp_path) for recipe in part.recipes}
+    assert seeds == {200, 201}
+    assert fresh == {300, 301, 302, 303, 304}
+    for part in trial_parts("small", 1, tmp_path):
+        assert all(recipe.data.held_out and recipe.role == "trial" for recipe in part.recipes)
+    for part in confirming_parts("small", 1, tmp_path):
+        assert not any(recipe.data.held_out for recipe in part.recipes)
+
+
+def test_a_rival_changes_only_its_own_settings(tmp_path):
+    shipped = load_recipe("cifar10-small-noisy")
+    by_name = {rival.name: rival for rival in rivals()}
+    found = by_name["vsam-budget-1.1"].recipe(shipped, {"rho": 0.15, "budget.gamma": 0.95}, seed=7)
+    assert (found.label, found.seed, found.rho) == ("vsam-budget-1.1", 7, 0.15)
+    assert (found.budget.budget, found.budget.gamma, found.epochs) == (0.1, 0.95, shipped.epochs)
+    changed = {"method", "variant", "seed", "rho", "budget"}
+    assert found.model_dump(exclude=changed) == shipped.model_dump(exclude=changed)
+    assert by_name["sgd-2"].recipe(shipped, {}, seed=0).epochs == 2 * shipped.epochs
+    assert by_name["sgd"].recipe(shipped, {}, seed=0).label == "sgd"
+
+
+def test_what_was_chosen_is_among_what_was_tried():
+    by_name = {rival.name: rival for rival in rivals()}
+    for part in rules()["chosen"]:
+        for name, settings in chosen_settings(part).items():
+            assert settings in by_name[name].tried, (part, name)
