@@ -136,6 +136,37 @@ def check_each_rank_perturbs_along_its_own_gradient(rank: int, folder: Path) -> 
     torch.testing.assert_close(training.weights(), [p.detach() for p in twin.parameters()])
 
 
+def check_a_share_of_each_rank_is_a_share_of_the_whole_batch(rank: int, folder: Path) -> None:
+    """By the averaged gradient of the parts, or with `sync="rank"` by each rank's own."""
+    for sync in ("global", "rank"):
+        training = Training(METHODS["sam"], share=0.5, sync=sync)
+        twin = Training(METHODS["sam"]).network
+        optimizer = torch.optim.SGD(twin.parameters(), lr=0.05, momentum=0.9)
+        parameters = list(twin.parameters())
+        for number in range(4):
+            inputs = half(rank, number)
+            training.optimizer.step(lambda share=1.0, x=inputs: training.backward(x[: round(share * len(x))]))  # noqa: B023
+            parts = [half(other, number)[:2] for other in range(2)]
+            parts = parts if sync == "rank" else [torch.cat(parts)] * 2
+            sums = [torch.zeros_like(parameter) for parameter in parameters]
+            for other in range(2):
+                gradients = torch.autograd.grad(loss_of(twin, parts[other]), parameters)
+                norm = torch.cat([gradient.flatten() for gradient in gradients]).norm()
+                before = [parameter.detach().clone() for parameter in parameters]
+                with torch.no_grad():
+                    torch._foreach_add_(parameters, gradients, alpha=0.1 / float(norm))
+                sharp = torch.autograd.grad(loss_of(twin, half(other, number)), parameters)
+                with torch.no_grad():
+                    torch._foreach_copy_(parameters, before)
+                    torch._foreach_add_(sums, sharp, alpha=0.5)
+            for parameter, total in zip(parameters, sums, strict=True):
+                parameter.grad = total
+            optimizer.step()
+        torch.testing.assert_close(training.weights(), [p.detach() for p in parameters])
+        assert_equal_on_all_ranks(training)
+        assert training.num_reductions == (8 if sync == "global" else 4), sync
+
+
 def check_ranks_stay_equal_and_save_an_all_reduce(rank: int, folder: Path) -> None:
     for name, make in METHODS.items():
         training = Training(make, sync="rank")
