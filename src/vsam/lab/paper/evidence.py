@@ -96,7 +96,7 @@ def collect(studies: Mapping[str, Mapping[str, Any]]) -> list[Group]:
     groups: dict[tuple[Any, ...], Group] = {}
     for name, study in studies.items():
         kind = STUDIES.get(name)
-        if kind is not None and kind.measure is not None:  # it trains no network, and its rows have no model or data
+        if kind is not None and name not in _ORDER:  # it trains no network, or not in the paper's way
             continue
         is_quantized = kind is not None and kind.is_quantized
         for row in _rows(name, study):
