@@ -3,7 +3,16 @@
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["DamagedError", "DataError", "InUseError", "LostRankError", "RunError", "UserError", "nearest"]
+__all__ = [
+    "DamagedError",
+    "DataError",
+    "InUseError",
+    "LostRankError",
+    "RunError",
+    "UserError",
+    "is_out_of_memory",
+    "nearest",
+]
 
 
 class UserError(ValueError):
@@ -28,6 +37,13 @@ class DamagedError(RunError):
 
 class LostRankError(RunError):
     """Another process of the same run has ended, or does not answer."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory has run out: Python's, torch's on the CPU, or a GPU's; told without importing torch."""
+    said = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    is_torchs = isinstance(error, RuntimeError) and any(text in str(error) for text in said)
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or is_torchs
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -1,5 +1,6 @@
 """One run on several processes: the losses of one process, files from the first of them, resumed with any number."""
 
+import gc
 import json
 import os
 import shutil
@@ -83,6 +84,8 @@ def _finish(run):
     with closing(run):
         while not run.is_finished:
             run.train_epoch()
+    left = [one for one in gc.get_objects() if isinstance(one, torch.nn.parallel.DistributedDataParallel)]
+    assert not left, "a closed run still holds its group of processes"
 
 
 def _train(ranks, folder, changes):

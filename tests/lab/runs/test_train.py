@@ -11,7 +11,7 @@ import torch
 from lab.command import QUICK, assert_refused, vsam
 from lab.helpers import lines, open_run, quick_recipe
 from vsam.lab.data import Batches
-from vsam.lab.runs import train
+from vsam.lab.runs import resume, train
 
 
 def summary(path):
@@ -48,7 +48,7 @@ def test_evaluation_and_saving_are_not_counted(tmp_path, monkeypatch):
 
     monkeypatch.setattr(train.time, "perf_counter", lambda: now)
     monkeypatch.setattr(train, "evaluate", passing(100, train.evaluate))
-    monkeypatch.setattr(train, "save_checkpoint", passing(1000, train.save_checkpoint))
+    monkeypatch.setattr(resume, "save_checkpoint", passing(1000, resume.save_checkpoint))
     with closing(open_run(tmp_path / "run", "method=sgd", "checkpoint_seconds=1e-9")) as run:
         while not run.is_finished:
             run.train_epoch(passing(1))
@@ -186,3 +186,31 @@ def test_saf_announces_its_memory_before_training(tmp_path):
     command = vsam("train", *QUICK, "--set", "method=saf", "--out", "run", folder=tmp_path)
     assert command.code == 0
     assert command.stderr.startswith("SAF keeps the logits of 96 examples over 2 epochs: ")
+
+
+GREEDY = """
+import torch
+
+from vsam.lab import method, model
+
+
+@model("greedy")
+def greedy():
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 2**50))
+
+
+@method("full-gpu")
+def full_gpu(model):
+    class Full(torch.optim.SGD):
+        def step(self, closure=None):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+
+    return Full(model.parameters(), lr=0.1)
+"""
+
+
+@pytest.mark.parametrize("setting", ["model=greedy", "method=full-gpu"])
+def test_memory_that_runs_out_is_said_in_a_sentence(tmp_path, setting):
+    (tmp_path / "own.py").write_text(GREEDY)
+    command = vsam("train", *QUICK, "--use", "own.py", "--set", setting, folder=tmp_path)
+    assert_refused(command, 1, "Error: There is not enough memory on cpu for ", "batches of 16: take a smaller batch")

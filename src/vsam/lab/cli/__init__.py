@@ -17,7 +17,7 @@ def main() -> None:
         from vsam.lab.cli.app import app
         from vsam.lab.cli.bash import answer_bash
         from vsam.lab.cli.study import fill_ray
-        from vsam.lab.errors import DataError, LostRankError, RunError, UserError
+        from vsam.lab.errors import DataError, LostRankError, RunError, UserError, is_out_of_memory
         from vsam.lab.interrupt import treat_sigterm_like_ctrl_c
         from vsam.lab.text import for_terminal
         from vsam.lab.torchrun import is_quiet
@@ -35,7 +35,9 @@ def main() -> None:
         if os.environ.get("_VSAM_COMPLETE") == "complete_bash":
             answer_bash(lambda: app(prog_name="vsam"))
         app(fill_ray(sys.argv[1:]))
-    except (UserError, DataError, RunError, OSError, MemoryError) as error:
+    except Exception as error:
+        if not isinstance(error, UserError | DataError | RunError | OSError) and not is_out_of_memory(error):
+            raise
         if isinstance(error, LostRankError) or not is_quiet():
             print(for_terminal(f"Error: {_in_words(error)}").plain, file=sys.stderr, flush=True)
         sys.exit(2 if isinstance(error, UserError | DataError) else 1)
@@ -43,7 +45,9 @@ def main() -> None:
 
 def _in_words(error: Exception) -> str:
     """What went wrong; of what only the system can know, with the file that it concerns."""
-    if isinstance(error, MemoryError):
+    from vsam.lab.errors import is_out_of_memory
+
+    if is_out_of_memory(error):
         return "There is not enough memory. Take a smaller batch or network."
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}."

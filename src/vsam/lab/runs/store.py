@@ -49,6 +49,11 @@ class RunStore:
         """The finished ones among some runs."""
         return [run.finished for run in map(self.run, recipes) if run.is_finished]
 
+    @property
+    def damaged(self) -> list[Path]:
+        """The folders of finished runs that were asked for and have damaged files besides their summaries."""
+        return [path for path, run in self._found.items() if run.is_finished and run.problems]
+
     def usable(self, recipes: Iterable[Recipe]) -> tuple[list[Recipe], list[str]]:
         """The recipes whose folders can be used, and a sentence for each damaged one; other settings are refused."""
         sound, damaged = [], []

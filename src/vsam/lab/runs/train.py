@@ -2,9 +2,9 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -13,23 +13,20 @@ from torch import Tensor
 
 from vsam import StepRecord
 from vsam.lab.data import Augment, Batch, Batches, Dataset, load
-from vsam.lab.errors import DamagedError, RunError
+from vsam.lab.errors import RunError, is_out_of_memory
 from vsam.lab.interrupt import deferred_interrupt
 from vsam.lab.methods import find_method
 from vsam.lab.ranks import ALONE, Ranks
-from vsam.lab.recipes.recipe import Recipe, canonical_settings
-from vsam.lab.runs.checkpoint import load_checkpoint, save_checkpoint
-from vsam.lab.runs.environment import describe_environment
-from vsam.lab.runs.facts import Facts
+from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.runs.folder import open_folder
 from vsam.lab.runs.generators import own_generators
-from vsam.lab.runs.lines import read_json_lines
-from vsam.lab.runs.network import count_parameters, evaluate
+from vsam.lab.runs.network import evaluate
+from vsam.lab.runs.resume import resume, save
+from vsam.lab.runs.summary import summarise
 from vsam.lab.runs.training import Training
 
 __all__ = ["Observer", "Run", "load_data"]
 
-_PROGRESS = ("seconds", "best", "skips_in_a_row")
 _NUMBERS = ("rate", "grad_norm", "psf_norm", "s", "change_var", "change_norm")
 _MOST_SKIPS_IN_A_ROW = 10
 OnStep = Callable[[int], object]
@@ -45,7 +42,22 @@ def load_data(recipe: Recipe, data_dir: str | Path | None, device: torch.device)
         dataset = dataset.held_out(train=settings.train, test=settings.test)
     else:
         dataset = dataset.subset(train=settings.train, test=settings.test)
-    return dataset.noisy(settings.noise).to(device) if settings.noise else dataset.to(device)
+    with _enough_memory(recipe, device):
+        return dataset.noisy(settings.noise).to(device) if settings.noise else dataset.to(device)
+
+
+@contextmanager
+def _enough_memory(recipe: Recipe, device: torch.device) -> Iterator[None]:
+    """Say in our words that memory has run out, of a GPU or of the machine."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise RunError(
+            f"There is not enough memory on {device} for {recipe.method} with {recipe.model} and batches of "
+            f"{recipe.batch:,}: take a smaller batch or network, or another --device."
+        ) from error
 
 
 class Observer(Protocol):
@@ -77,7 +89,8 @@ class Run:
             changes, and the first of them writes the files, so the run can go on with another number of processes.
 
     `turn` may be set before an epoch: epochs of several runs with the same turn ran one after the other.
-    `observers` are told of every step and epoch, and closed with the run.
+    `observers` are told of every step and epoch, and closed with the run. `generators` are the states of the global
+    generators between epochs, and `sums` what has added up of the present one.
     """
 
     def __init__(
@@ -101,17 +114,17 @@ class Run:
         self.total_steps = recipe.epochs * self.steps_per_epoch
         self.step = self.skips_in_a_row = 0
         self.seconds = self.best = 0.0
-        self._sums = _Sums()
+        self.sums = Sums()
         self.turn: str | None = None
-        with own_generators(None, device) as end:
+        with own_generators(None, device) as end, _enough_memory(recipe, device):
             torch.manual_seed(recipe.seed)
             self.training = Training(recipe, dataset, device, self.total_steps, ranks)
-            self._generators = end()
+            self.generators = end()
         self.folder = open_folder(path, recipe, ranks)
         self._last_save = time.monotonic()
         try:
             if self.folder.summary is None:
-                self._resume()
+                resume(self)
             else:
                 self.step = self.total_steps
         except BaseException:
@@ -133,7 +146,11 @@ class Run:
 
         Ctrl-C and SIGTERM are raised after the step that they fall into, and when that is saved.
         """
-        with own_generators(self._generators, self.device) as end, deferred_interrupt() as is_interrupted:
+        with (
+            own_generators(self.generators, self.device) as current,
+            deferred_interrupt() as is_interrupted,
+            _enough_memory(self.recipe, self.device),
+        ):
             epoch = self.epoch
             turn = self.turn if self.step % self.steps_per_epoch == 0 else None
             begun = time.perf_counter()
@@ -145,7 +162,7 @@ class Run:
                 is_due = is_stopped or time.monotonic() - self._last_save > self.recipe.checkpoint_seconds
                 if is_due and not is_last:
                     self._stop_clock(begun)
-                    self._save(end())
+                    self._save(current())
                     if is_stopped:
                         raise KeyboardInterrupt
                     begun = time.perf_counter()
@@ -153,17 +170,23 @@ class Run:
             self.ranks.check_equal(self.training.model.parameters(), "weights")
             metrics = self._measure(epoch) | {"turn": turn}
             self.folder.add_line("metrics.jsonl", metrics)
-            self._generators = end()
-            self._save(self._generators)
+            self._save(current())
         for listener in (*self.listeners, *(observer.epoch for observer in self.observers)):
             listener(metrics)
         if self.step == self.total_steps:
-            self.folder.finish(self._summarise(metrics))
+            self.finish(metrics)
+
+    def finish(self, metrics: dict[str, Any]) -> None:
+        """Write the summary after the last epoch; a run of which no sample was finite has none."""
+        if 0 < self.training.num_samples <= self.skips_in_a_row:
+            self._stop_for_skips()
+        self.folder.finish(summarise(self, metrics))
 
     def close(self) -> None:
-        """Release the folder."""
+        """Release the folder, and the group of processes, which may then end."""
         for observer in self.observers:
             observer.close()
+        self.training.release()
         self.folder.close()
 
     def _train_step(self, batch: Batch, epoch: int) -> None:
@@ -171,12 +194,12 @@ class Run:
         done = self.training.step(batch, epoch, self.step)
         self.step += 1
         self._check(done.loss)
-        self._sums.add(done.loss, done.logits, batch.labels)
+        self.sums.add(done.loss, done.logits, batch.labels)
         if self.observers:
             self._tell(done.loss, done.record)
         if done.record is not None:
             self._check_skips(done.record)
-            self._sums.rate += done.record.rate
+            self.sums.rate += done.record.rate
             if done.record.sampled:
                 numbers = {name: getattr(done.record, name) for name in _NUMBERS}
                 self.folder.add_line("steps.jsonl", {"step": self.step, "epoch": epoch, "loss": done.loss, **numbers})
@@ -215,7 +238,7 @@ class Run:
         accuracy, test_loss = evaluate(self.training.forward, self._test, self.device, self.recipe.bf16, self.ranks)
         self._check(test_loss)
         self.best = max(self.best, accuracy)
-        sums, self._sums = self._sums, _Sums()
+        sums, self.sums = self.sums, Sums()
         return {
             "epoch": epoch,
             "step": self.step,
@@ -232,120 +255,21 @@ class Run:
             "ranks": self.ranks.size,
         }
 
-    def _summarise(self, metrics: dict[str, Any]) -> dict[str, Any]:
-        recipe = self.recipe
-        if 0 < self.training.num_samples <= self.skips_in_a_row:
-            self._stop_for_skips()
-        return {
-            "recipe": recipe.name,
-            "data": self.dataset.name,
-            "model": recipe.model,
-            "method": recipe.method,
-            "label": recipe.label,
-            "seed": recipe.seed,
-            "epochs": recipe.epochs,
-            "steps": self.total_steps,
-            "accuracy": metrics["test_accuracy"],
-            "best": self.best,
-            "samples": self.training.num_samples,
-            "skipped": self.training.num_skipped,
-            "ais": len(self.dataset.train_images) * recipe.epochs / self.seconds,
-            "seconds": self.seconds,
-            "ranks": self.ranks.size,
-            "date": datetime.now(UTC).isoformat(timespec="seconds"),
-            **self._facts().to_dict(),
-            "environment": describe_environment(self.device),
-        }
-
-    def _facts(self) -> Facts:
-        dataset, num_train = self.dataset, len(self.dataset.train_images)
-        return Facts(
-            parameters=count_parameters(self.training.model),
-            train_images=num_train,
-            available_images=dataset.num_available or num_train,
-            test_images=len(dataset.test_images),
-            split=dataset.split,
-            role=self.recipe.role,
-        )
-
     def _stop_clock(self, begun: float) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         elapsed = time.perf_counter() - begun
         self.seconds += elapsed
-        self._sums.seconds += elapsed
+        self.sums.seconds += elapsed
 
     def _save(self, generators: dict[str, Tensor]) -> None:
-        if not self.ranks.is_first:
-            return
-        self.folder.flush()
-        save_checkpoint(
-            self.folder.checkpoint,
-            {
-                "recipe": self.recipe.model_dump(),
-                **self.training.state_dict(),
-                "step": self.step,
-                "progress": {name: getattr(self, name) for name in _PROGRESS},
-                "sums": asdict(self._sums),
-                "generators": generators,
-                "lines": self.folder.proofs,
-            },
-        )
+        self.generators = generators
+        save(self)
         self._last_save = time.monotonic()
-
-    def _read_checkpoint(self) -> dict[str, Any] | None:
-        if not self.folder.checkpoint.exists():
-            return None
-        # Of several processes, each takes the tensors that the first has read to its own device.
-        content = load_checkpoint(self.folder.checkpoint, self.device if self.ranks.size == 1 else "cpu")
-        if canonical_settings(content.get("recipe")) != canonical_settings(self.recipe.model_dump()):
-            raise DamagedError(
-                f"{self.folder.checkpoint} belongs to a run with other settings. Delete it, or choose another --out."
-            )
-        return content
-
-    def _resume(self) -> None:
-        content = self.ranks.from_first(self._read_checkpoint)
-        if content is None:
-            self.folder.rewind(None)
-            return
-        try:
-            self._restore(content)
-        except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
-            if isinstance(error, RunError):
-                raise
-            raise DamagedError(
-                f"{self.folder.checkpoint} does not fit this run: {error} Delete it, or choose another --out."
-            ) from error
-        if self.step == self.total_steps:  # killed between the last checkpoint and the summary
-            self.folder.finish(self._summarise(self.ranks.from_first(self._last_line)))
-
-    def _last_line(self) -> dict[str, Any]:
-        lines, _ = read_json_lines(self.folder.path / "metrics.jsonl")
-        if not lines or lines[-1]["step"] != self.step:
-            path = self.folder.path
-            raise DamagedError(f"{path / 'metrics.jsonl'} is incomplete. Delete {path} to train the run again.")
-        return lines[-1]
-
-    def _restore(self, content: dict[str, Any]) -> None:
-        self.training.load_state_dict(content)
-        self.step = content["step"]
-        if not 0 <= self.step <= self.total_steps:
-            raise ValueError(f"step {self.step} is not one of {self.total_steps}.")
-        for name in _PROGRESS:
-            setattr(self, name, type(getattr(self, name))(content["progress"][name]))
-        self._sums = _Sums(**content["sums"])
-        self._generators = {name: content["generators"][name].cpu() for name in self._generators}
-        with own_generators(self._generators, self.device):
-            pass
-        if "lines" in content:
-            self.ranks.from_first(lambda: self.folder.rewind(content["lines"]))
-        else:
-            self.ranks.from_first(lambda: self.folder.rewind_older(self.step, self.epoch))
 
 
 @dataclass
-class _Sums:
+class Sums:
     """What adds up over an epoch."""
 
     loss: float = 0.0
@@ -354,5 +278,6 @@ class _Sums:
     seconds: float = 0.0
 
     def add(self, loss: float, logits: Tensor, labels: Tensor) -> None:
+        """Count a batch."""
         self.loss += loss * len(labels)
         self.correct += int((logits.argmax(1) == labels).sum())

@@ -1,5 +1,6 @@
 """What a run trains, a step at a time: the network, its optimizer and its loss, for all methods alike."""
 
+import gc
 import math
 import warnings
 from typing import Any, NamedTuple
@@ -107,6 +108,12 @@ class Training:
         keep = torch.arange(count, device=batch.labels.device) * total // count
         own, start = self.ranks.own_part(keep, total)
         return Batch(batch.images[own], batch.labels[keep], batch.indices[keep]), start
+
+    def release(self) -> None:
+        """Let go of what holds the processes' group: a process with a DDP module that outlives it may never end."""
+        if self._trained is not self.forward:
+            self._trained = self.forward
+            gc.collect()  # it is part of a circle
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that training changes, but for the random numbers."""
