@@ -111,6 +111,16 @@ def test_a_damaged_run_is_listed_at_the_end(studied, tmp_path):
     assert [row["gamma"] for row in rows] == [0.6, 0.7, 0.8, 0.9]
 
 
+def test_damaged_metrics_of_a_finished_run_are_said_and_the_command_fails(studied, tmp_path):
+    shutil.copytree(studied[0] / "out", tmp_path / "out")
+    metrics = tmp_path / "out/runs/fashion-mini-tiny/sam/seed-0/metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes()[:-20])
+    command = vsam("study", "gamma", "--scale", "tiny", "--out", "out", folder=tmp_path)
+    assert_refused(command, 1, "metrics.jsonl is damaged", "Files of these finished runs are damaged", "sam/seed-0")
+    rows = json.loads((tmp_path / "out/gamma.json").read_text())["rows"]
+    assert [row["gamma"] for row in rows] == [None, 0.6, 0.7, 0.8, 0.9]
+
+
 def test_another_scale_does_not_overwrite(studied):
     command = vsam("study", "gamma", "--scale", "paper", "--out", "out", folder=studied[0])
     assert_refused(command, 2, "holds gamma at scale tiny, not paper")

@@ -20,7 +20,7 @@ from vsam.lab.cli.options import (
     resumable,
     typed_command,
 )
-from vsam.lab.cli.output import make_console, say
+from vsam.lab.cli.output import check_runs, make_console, say
 from vsam.lab.cli.progress import make_progress
 from vsam.lab.cli.ray import Ray, Workers, choose_ray_device, trainer
 from vsam.lab.errors import RunError, UserError
@@ -105,8 +105,7 @@ def compare(
             if is_kept:
                 say(f"Picture: {place / 'accuracy-cost.png'}")
             say(f"Runs: {place}")
-    if failures:
-        raise RunError("These runs are not finished:\n  " + "\n  ".join(failures))
+    check_runs(failures, store.damaged)
 
 
 def method_names(methods: str) -> list[str]:

@@ -4,15 +4,17 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
 from rich.console import Console
 
+from vsam.lab.errors import RunError
 from vsam.lab.text import for_terminal
 
-__all__ = ["facts_text", "make_console", "say", "show_json"]
+__all__ = ["check_runs", "facts_text", "make_console", "say", "show_json"]
 
 
 def say(text: object, *, err: bool = False) -> None:
@@ -34,6 +36,21 @@ def facts_text(facts: Mapping[str, str]) -> str:
         for name, fact in facts.items()
         for start, line in zip((name.ljust(len(indent)), *[indent] * fact.count("\n")), fact.split("\n"), strict=True)
     )
+
+
+def check_runs(failures: Sequence[str], damaged: Sequence[Path]) -> None:
+    """Fail, after everything was shown, where runs are not finished, or finished ones have damaged files."""
+    said = []
+    if failures:
+        said.append("These runs are not finished:\n  " + "\n  ".join(failures))
+    if damaged:
+        folders = "\n  ".join(map(str, damaged))
+        said.append(
+            "Files of these finished runs are damaged, as said above; their rows are from summary.json. Delete a "
+            f"folder to train its run again:\n  {folders}"
+        )
+    if said:
+        raise RunError("\n".join(said))
 
 
 def show_json(content: Any) -> None:

@@ -10,8 +10,9 @@ from vsam.lab.cli import complete
 from vsam.lab.cli.compare import method_names
 from vsam.lab.cli.names import SCALES, STUDIES
 from vsam.lab.cli.options import DataDir, Device, JsonFile, Out, TensorBoard, Use, check_seeds, folder
+from vsam.lab.cli.output import check_runs
 from vsam.lab.cli.ray import Ray, Workers
-from vsam.lab.errors import RunError, UserError
+from vsam.lab.errors import UserError
 from vsam.lab.files import check_output
 
 __all__ = ["fill_ray", "study"]
@@ -76,6 +77,7 @@ def study(
     target = folder(out) or Path("studies") / chosen
     check_output(json)
     failures: list[str] = []
+    damaged: list[Path] = []
     if name is not None:
         check_scale(target, name, chosen)
         given = {"--seeds": seeds, "--only": only, "--ray": ray, "--data-dir": data_dir, "--device": device}
@@ -99,11 +101,10 @@ def study(
         )
         if dry_run:
             return show_estimate(request)
-        failures = run(request)
+        failures, damaged = run(request)
     if compare_paper:
         compare_with_paper(target, details, json)
-    if failures:
-        raise RunError("These runs are not finished:\n  " + "\n  ".join(failures))
+    check_runs(failures, damaged)
     return None
 
 

@@ -59,9 +59,10 @@ def show_estimate(request: Request) -> None:
         console.print("Nothing was trained: leave out --dry-run to start.")
 
 
-def run(request: Request) -> list[str]:
-    """Run the study, write it and show it; returns the failures."""
+def run(request: Request) -> tuple[list[str], list[Path]]:
+    """Run the study, write it and show it; returns the failures, and the folders of damaged runs."""
     outcome: Outcome
+    damaged: list[Path] = []
     if request.study.measure:
         make_folder(request.out)
         with resumable(), make_progress() as progress:
@@ -72,7 +73,7 @@ def run(request: Request) -> list[str]:
             say(estimate.sentence(), err=True)
         make_folder(request.out)
         with resumable(), trainer(request.ray, request.workers) as train, make_progress() as progress:
-            outcome = run_study(
+            outcome = trained = run_study(
                 request.study,
                 request.scale,
                 request.seeds,
@@ -85,13 +86,14 @@ def run(request: Request) -> list[str]:
                 train=train,
                 observe=observe,
             )
+            damaged = trained.damaged
     content = outcome.to_dict()
     if content["rows"]:
         paths = write_study(outcome, request.out, typed_command())
         write_output(request.json, json_module.dumps(content, indent=2) + "\n")
         if not is_standard_output(request.json):
             _show(outcome, request.out, paths)
-    return outcome.failures
+    return outcome.failures, damaged
 
 
 def _show(outcome: Outcome, out: Path, paths: Sequence[Path]) -> None:

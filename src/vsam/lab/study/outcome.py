@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -52,12 +53,14 @@ class TrainedOutcome:
         scale: at which it was run.
         parts: in the order of the plan; those without a finished run are left out.
         failures: a sentence for each run that is not finished.
+        damaged: the folders of finished runs that have damaged files.
     """
 
     study: Study
     scale: Scale
     parts: list[PartOutcome]
     failures: list[str] = field(default_factory=list)
+    damaged: list[Path] = field(default_factory=list)
 
     def table(self, part: PartOutcome) -> list[Row]:
         """A part's rows as a table shows them: each of vSAM's called by what was varied."""

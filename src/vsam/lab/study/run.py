@@ -64,7 +64,7 @@ def run_study(
         failures += [f"{part.name}: {failure}" for failure in [*part_failures, *waiting]]
         store.refresh(part.recipes)
     gathered = [found for part in parts if (found := gather(part.name, store.finished(part.recipes)))]
-    return TrainedOutcome(study, scale, gathered, failures)
+    return TrainedOutcome(study, scale, gathered, failures, store.damaged)
 
 
 def chosen_parts(parts: Sequence[Part], only: Sequence[str], methods: Sequence[str]) -> list[Part]:
