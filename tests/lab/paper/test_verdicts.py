@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import asdict
 
 import pytest
 from rich.console import Console
@@ -155,6 +156,6 @@ def test_the_terminal_takes_nothing_for_markup_and_fits():
 
 
 def test_a_verdict_is_plain_data():
-    content = json.loads(json.dumps(make().to_dict()))
+    content = json.loads(json.dumps(asdict(make())))
     assert content["effect"] == {"mean": 1.234, "low": -0.5, "high": 2.968, "n": 3, "is_paired": True}
     assert content["verdict"] == "supported"

@@ -15,6 +15,7 @@ from vsam.lab.text import for_csv, for_latex, for_markdown, for_terminal, one_li
 __all__ = [
     "SPEEDS",
     "WRITERS",
+    "cells",
     "latex_table",
     "markdown_table",
     "to_csv",
@@ -44,7 +45,7 @@ def to_terminal(rows: Sequence[Row]) -> Table:
         is_whole = heading in ("method", "2nd gradients")  # what else does not fit is continued below
         table.add_column(words, justify="left" if heading == "method" else "right", no_wrap=is_whole)
     for row in _counted(rows):
-        table.add_row(*map(for_terminal, _cells(row, quartiles=True)))
+        table.add_row(*map(for_terminal, cells(row, quartiles=True)))
     return table
 
 
@@ -76,14 +77,14 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 def to_markdown(rows: Sequence[Row]) -> str:
     """A table for a README."""
-    table = markdown_table([_HEADINGS, *([for_markdown(cell) for cell in _cells(row)] for row in _counted(rows))])
+    table = markdown_table([_HEADINGS, *([for_markdown(cell) for cell in cells(row)] for row in _counted(rows))])
     note = f"\n{_APART}.\n" if _is_apart(rows) else ""
     return f"{for_markdown(_title(rows))}\n\n{table}{note}"
 
 
 def to_latex(rows: Sequence[Row]) -> str:
     """A booktabs table for a paper."""
-    table = latex_table([_HEADINGS, *map(_cells, _counted(rows))])
+    table = latex_table([_HEADINGS, *map(cells, _counted(rows))])
     note = f"% {_APART}\n" if _is_apart(rows) else ""
     return f"% {one_line(_title(rows))}\n{note}{table}"
 
@@ -137,7 +138,8 @@ def _is_apart(rows: Sequence[Row]) -> bool:
     return any(value is not None and not quartiles for value, quartiles in ratios)
 
 
-def _cells(row: Row, *, quartiles: bool = False) -> tuple[str, ...]:
+def cells(row: Row, *, quartiles: bool = False) -> tuple[str, ...]:
+    """A row's texts, its label first."""
     return (
         row.label,
         _with_deviation(row.accuracy, row.accuracy_std, row.seeds),

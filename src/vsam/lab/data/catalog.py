@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from vsam.lab.errors import DataError, nearest
 if TYPE_CHECKING:  # the list is made without torch
     from vsam.lab.data.dataset import Dataset
 
-__all__ = ["DEFAULT", "LISTED", "Description", "describe", "load", "names"]
+__all__ = ["DEFAULT", "LISTED", "Description", "describe", "describe_one", "load", "names"]
 
 DEFAULT = "fashion-mini"
 _CIFARS = {cifar.name: cifar for cifar in (CIFAR10, CIFAR100)}
@@ -116,6 +117,15 @@ def describe(data_dir: str | os.PathLike[str] | None = None) -> list[Description
             for one in own.list_own("data")
         ),
     ]
+
+
+@cache
+def describe_one(name: str) -> Description | None:
+    """A data set's row of the list; None for one that is not there, or where the folder of data sets cannot be read."""
+    try:
+        return next((row for row in describe() if row.name == name), None)
+    except OSError:
+        return None
 
 
 def _describe_fashion(root: Path) -> Description:

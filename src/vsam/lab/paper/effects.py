@@ -13,7 +13,6 @@ __all__ = [
     "gain_with_alpha",
     "gap",
     "gap_at_like_cost",
-    "psf_growth",
     "quantized",
     "quantized_speed",
     "rise_with_alpha",
@@ -95,11 +94,6 @@ def ablated(ours: str, theirs: str) -> Callable[[Pair | None], str]:
         return _span([table[ours].accuracy - table[theirs].accuracy for table in tables], "points")
 
     return words
-
-
-def psf_growth(pair: Pair | None) -> str:
-    """Figure 2, which is a picture only."""
-    return "grows in a figure, without numbers"
 
 
 def quantized(pair: Pair | None) -> str:

@@ -2,18 +2,19 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from rich.table import Table
 from rich.text import Text
 
+from vsam.lab.errors import UserError
 from vsam.lab.paper.claims import judge
 from vsam.lab.paper.verdicts import COLOURS, Decision, Verdict
 from vsam.lab.study.write import read_studies
 
-__all__ = ["LEGEND", "ClaimSummary", "Summary", "Word", "claims_in", "summarise", "to_lines"]
+__all__ = ["LEGEND", "ClaimSummary", "Summary", "Word", "claims_in", "judge_folders", "summarise", "to_lines"]
 
 Word = Decision | Literal["mixed"]
 _WORDS: tuple[Word, ...] = ("supported", "mixed", "not supported", "contradicted", "undecided", "not run")
@@ -53,7 +54,7 @@ class ClaimSummary:
             "claim": self.claim,
             "verdict": self.verdict,
             "settings": counts,
-            "verdicts": [verdict.to_dict() for verdict in self.verdicts],
+            "verdicts": [asdict(verdict) for verdict in self.verdicts],
         }
 
 
@@ -84,6 +85,20 @@ def claims_in(folder: Path) -> Summary | None:
     """The paper's claims, judged by the studies in a folder; None where it holds none."""
     studies = read_studies(folder)
     return summarise(judge(studies)) if studies else None
+
+
+def judge_folders(folders: Sequence[Path]) -> tuple[list[tuple[Path, Summary]], list[str]]:
+    """The verdicts of every folder that holds studies, and what is wrong with those that cannot be read."""
+    found: list[tuple[Path, Summary]] = []
+    problems: list[str] = []
+    for folder in folders:
+        try:
+            summary = claims_in(folder)
+        except UserError as error:
+            problems.append(str(error))
+        else:
+            found += [(folder, summary)] if summary is not None else []
+    return found, problems
 
 
 def summarise(verdicts: Sequence[Verdict]) -> Summary:

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from rich.table import Table
 from rich.text import Text
@@ -83,10 +83,6 @@ class Verdict:
     def where(self) -> str:
         """The group and the scale."""
         return f"{self.group}, {self.scale} scale" if self.scale else self.group
-
-    def to_dict(self) -> dict[str, Any]:
-        """The verdict in plain types."""
-        return asdict(self)
 
 
 def more(margin: float | None) -> Rule:

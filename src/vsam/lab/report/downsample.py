@@ -83,8 +83,8 @@ def bucket(positions: ArrayLike, values: ArrayLike, total: int, most: int = MOST
     x, y = np.asarray(positions, dtype=np.float64), np.asarray(values, dtype=np.float64)
     kept = (np.abs(y) < _LARGEST) & (x >= 1) & (x <= total)
     width = width_for(total, most)
-    index, inverse = np.unique((x[kept].astype(np.int64) - 1) // width, return_inverse=True)
-    return _gather(total, width, index, inverse, np.ones(int(kept.sum())), y[kept], y[kept], y[kept])
+    places = (x[kept].astype(np.int64) - 1) // width
+    return _gather(total, width, places, np.ones(len(places)), y[kept], y[kept], y[kept])
 
 
 def backfill(positions: ArrayLike, values: ArrayLike, last: int) -> tuple[_Numbers, _Numbers]:
@@ -103,25 +103,19 @@ def merge(parts: Sequence[Buckets]) -> Buckets:
     """The buckets of several runs of the same length as one."""
     first = parts[0]
     assert all((part.total, part.width) == (first.total, first.width) for part in parts)
-    index, inverse = np.unique(np.concatenate([part.index for part in parts]), return_inverse=True)
-    columns = (np.concatenate([getattr(part, name) for part in parts]) for name in ("count", "sums", "low", "high"))
-    return _gather(first.total, first.width, index, inverse, *columns)
+    columns = ("index", "count", "sums", "low", "high")
+    return _gather(
+        first.total, first.width, *(np.concatenate([getattr(part, name) for part in parts]) for name in columns)
+    )
 
 
-def _gather(
-    total: int,
-    width: int,
-    index: NDArray[np.int64],
-    inverse: NDArray[np.int64],
-    count: _Numbers,
-    sums: _Numbers,
-    low: _Numbers,
-    high: _Numbers,
-) -> Buckets:
-    lowest, highest = np.full(len(index), np.inf), np.full(len(index), -np.inf)
-    np.minimum.at(lowest, inverse, low)
-    np.maximum.at(highest, inverse, high)
-    counts, totals = np.zeros(len(index)), np.zeros(len(index))
-    np.add.at(counts, inverse, count)
-    np.add.at(totals, inverse, sums)
-    return Buckets(total, width, index, counts, totals, lowest, highest)
+def _gather(total: int, width: int, places: NDArray[np.int64], *columns: _Numbers) -> Buckets:
+    """Buckets from the number of a bucket for each value, and the columns of a bucket."""
+    index, inverse = np.unique(places, return_inverse=True)
+    gathered = []
+    for column, join, start in zip(
+        columns, (np.add, np.add, np.minimum, np.maximum), (0, 0, np.inf, -np.inf), strict=True
+    ):
+        gathered.append(np.full(len(index), float(start)))
+        join.at(gathered[-1], inverse, column)
+    return Buckets(total, width, index, *gathered)

@@ -13,7 +13,6 @@ from vsam.lab.report.metrics import EPOCH_METRICS, VALIDATION_METRICS, Metric
 from vsam.lab.report.read import DrawnRun
 from vsam.lab.report.style import place_of
 from vsam.lab.runs.facts import Facts
-from vsam.lab.runs.finished import FinishedRun
 from vsam.lab.runs.folder import flat
 from vsam.lab.text import one_line
 
@@ -85,11 +84,6 @@ class Group:
     def finished(self) -> list[DrawnRun]:
         """The runs that are in the table."""
         return [run for run in self.runs if run.state == "finished"]
-
-    @property
-    def cells(self) -> list[FinishedRun]:
-        """The finished ones as the table takes them."""
-        return [run.finished for run in self.finished]
 
     @property
     def most_seeds(self) -> int:

@@ -7,7 +7,7 @@ from vsam.lab.comparison.rows import Row
 from vsam.lab.paper.numbers import Published
 from vsam.lab.text import for_markdown
 
-__all__ = ["to_latex", "to_markdown"]
+__all__ = ["paper_cells", "to_latex", "to_markdown"]
 
 _HEADINGS = ("method", "best %", "2nd gradients", "AIS", "of SAM")
 _NOTE = "The paper's numbers for the same setting, not ours: best epoch, AIS on an RTX 3090"
@@ -31,14 +31,17 @@ def to_latex(rows: Sequence[Row], published: Mapping[str, Published]) -> str:
     return text
 
 
-def _papers(published: Mapping[str, Published]) -> list[tuple[str, ...]]:
+def paper_cells(numbers: Published | None) -> list[str]:
+    """The paper's numbers of a method as texts."""
+    if numbers is None:
+        return ["–"] * (len(_HEADINGS) - 1)
     return [
-        (
-            label,
-            f"{numbers.accuracy:.2f}" + ("" if numbers.std is None else f" ± {numbers.std:.2f}"),
-            "–" if numbers.samples is None else f"{numbers.samples:,}",
-            "–" if numbers.ais is None else f"{numbers.ais:,.0f}",
-            "–" if numbers.of_sam is None else f"{numbers.of_sam / 100:.2f}",
-        )
-        for label, numbers in published.items()
+        f"{numbers.accuracy:.2f}" + ("" if numbers.std is None else f" ± {numbers.std:.2f}"),
+        "–" if numbers.samples is None else f"{numbers.samples:,}",
+        "–" if numbers.ais is None else f"{numbers.ais:,.0f}",
+        "–" if numbers.of_sam is None else f"{numbers.of_sam / 100:.2f}",
     ]
+
+
+def _papers(published: Mapping[str, Published]) -> list[list[str]]:
+    return [[label, *paper_cells(numbers)] for label, numbers in published.items()]

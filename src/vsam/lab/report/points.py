@@ -1,4 +1,4 @@
-"""Accuracy against speed, as numbers: one point a row, with its deviations over seeds."""
+"""Accuracy against speed, as numbers: one spot a row, with its deviations over seeds."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -10,14 +10,13 @@ from vsam.lab.paper.numbers import Published
 from vsam.lab.runs.finished import FinishedRun
 
 __all__ = [
-    "SpeedPoint",
     "Spot",
     "accuracy_axis",
     "is_against_sam",
     "published_spots",
     "speed_axis",
     "speed_deviations",
-    "speed_points",
+    "speed_spots",
 ]
 
 
@@ -38,43 +37,23 @@ class Spot:
     accuracy_std: float
 
 
-@dataclass(frozen=True)
-class SpeedPoint(Spot):
-    """A method's place by our runs; the accuracy is of the last epoch.
-
-    Args:
-        label: of the method.
-        row: all other numbers.
-    """
-
-    label: str
-    row: Row
-
-
 def is_against_sam(rows: Sequence[Row]) -> bool:
     """Whether every row knows its speed against SAM's."""
     return all(row.ais_ratio_to_sam is not None for row in rows)
 
 
-def speed_points(rows: Sequence[Row], deviations: Mapping[str, float]) -> list[SpeedPoint]:
-    """The rows as points.
+def speed_spots(rows: Sequence[Row], deviations: Mapping[str, float]) -> dict[str, Spot]:
+    """Where our rows stand, by label; the accuracy is of the last epoch.
 
     Args:
         rows: of one table.
         deviations: of the speed over seeds by label, as `speed_deviations` gives them; a missing one counts as 0.
     """
-    against_sam = is_against_sam(rows)
-    return [
-        SpeedPoint(
-            label=row.label,
-            speed=(row.ais_ratio_to_sam or 0.0) if against_sam else row.ais,
-            speed_std=deviations.get(row.label, 0.0),
-            accuracy=row.accuracy,
-            accuracy_std=row.accuracy_std,
-            row=row,
-        )
-        for row in rows
-    ]
+    speeds = [row.ais_ratio_to_sam if is_against_sam(rows) else row.ais for row in rows]
+    return {
+        row.label: Spot(speed or 0.0, deviations.get(row.label, 0.0), row.accuracy, row.accuracy_std)
+        for row, speed in zip(rows, speeds, strict=True)
+    }
 
 
 def published_spots(rows: Sequence[Row], published: Mapping[str, Published]) -> dict[str, Spot]:
@@ -106,7 +85,7 @@ def accuracy_axis(images: str, with_papers: bool) -> str:
 
 
 def speed_deviations(rows: Sequence[Row], cells: Sequence[FinishedRun]) -> dict[str, float]:
-    """How much the speed of a label differs from seed to seed, in the unit of `speed_points`.
+    """How much the speed of a label differs from seed to seed, in the unit of `speed_spots`.
 
     Against SAM each seed is compared with SAM's run of the same seed, so SAM itself has none. Runs that took no turns
     with SAM have none either: their speeds differ by what else the machine did.

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from vsam.lab.errors import UserError
 from vsam.lab.files import check_output, is_standard_output, make_folder, write_atomically, write_output
+from vsam.lab.paper.summary import judge_folders
 from vsam.lab.report.find import find_runs
 from vsam.lab.report.groups import Group, group_runs, labels_of
 from vsam.lab.report.metrics import STEP_METRICS
-from vsam.lab.report.page.judged import judge_folders
 from vsam.lab.report.page.page import make_page
 from vsam.lab.report.page.results import published_numbers
 from vsam.lab.report.paper_tables import to_latex, to_markdown
@@ -102,7 +102,7 @@ def _write_figures(groups: Sequence[Group], folder: Path, say: Callable[[str], o
             made["accuracy-speed"] = figures.accuracy_against_speed(
                 group.rows,
                 name=group.recipe,
-                deviations=speed_deviations(group.rows, group.cells),
+                deviations=speed_deviations(group.rows, group.finished),
                 published=published_numbers(group),
                 styles=styles,
                 images=group.images,

@@ -1,11 +1,11 @@
 """What was run, in numbers: written to summary.json where it is known, and worked out for folders that are older."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from functools import cache
+from dataclasses import dataclass
 from typing import Any
 
 from vsam.lab import data, models
+from vsam.lab.data.catalog import describe_one
 from vsam.lab.recipes.recipe import Recipe
 
 __all__ = ["SOURCE", "TRIAL", "VALIDATION", "Facts", "facts_of"]
@@ -33,10 +33,6 @@ class Facts:
     split: str = "test"
     role: str = "run"
 
-    def to_dict(self) -> dict[str, Any]:
-        """In plain types, for the summary."""
-        return asdict(self)
-
 
 def facts_of(settings: Mapping[str, Any], summary: Mapping[str, Any], recipe: Recipe | None) -> Facts:
     """The facts in a summary; of an unfinished or older run, as far as its settings tell them."""
@@ -57,7 +53,7 @@ def _older(settings: Mapping[str, Any], summary: Mapping[str, Any], recipe: Reci
         is_trial = names[0].endswith("-tune") and names[1].endswith("-validation")
         role = TRIAL if is_trial else SOURCE if names[2] == "full-precision" else "run"
     split = VALIDATION if role == TRIAL else "test"
-    whole = _described(recipe.data.name) if recipe else None
+    whole = describe_one(recipe.data.name) if recipe else None
     if recipe is None:
         return Facts(split=split, role=role)
     train = recipe.data.train or (whole.num_train if whole else None)
@@ -68,11 +64,3 @@ def _older(settings: Mapping[str, Any], summary: Mapping[str, Any], recipe: Reci
     if whole and whole.num_classes and whole.image_shape:
         parameters = models.count_parameters(recipe.model, whole.num_classes, whole.image_shape[0])
     return Facts(parameters, train, whole.num_train if whole else None, test, split, role)
-
-
-@cache
-def _described(name: str) -> data.Description | None:
-    try:
-        return next((row for row in data.describe() if row.name == name), None)
-    except OSError:  # the folder of the data sets, which a reader can do without
-        return None

@@ -1,5 +1,6 @@
 """What a finished run says of itself in `summary.json`."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,6 @@ def summarise(run: "Run", metrics: dict[str, Any]) -> dict[str, Any]:
         "seconds": run.seconds,
         "ranks": run.ranks.size,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        **facts.to_dict(),
+        **asdict(facts),
         "environment": describe_environment(run.device),
     }

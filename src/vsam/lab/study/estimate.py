@@ -5,13 +5,13 @@ import shutil
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from vsam.lab import data, models
+from vsam.lab import models
+from vsam.lab.data.catalog import describe_one
 from vsam.lab.methods import find_method
 from vsam.lab.paper.numbers import reference
 from vsam.lab.recipes.files import header_parts, recipe_names
@@ -184,23 +184,18 @@ def _header_speed(recipe: Recipe) -> float | None:
 
 
 def _num_images(recipe: Recipe) -> int | None:
-    row = _described(recipe.data.name)
+    row = describe_one(recipe.data.name)
     return recipe.data.train or (row.num_train if row else None)
 
 
 def _bytes(recipe: Recipe) -> int:
     """Of a run's folder: the checkpoint, and a line per sampled step and per epoch."""
-    row = _described(recipe.data.name)
+    row = describe_one(recipe.data.name)
     classes, channels = (row.num_classes or 10, row.image_shape[0]) if row and row.image_shape else (10, 3)
     steps = recipe.epochs * -(-(_num_images(recipe) or 0) // recipe.batch)
     samples = steps * min(1.0, find_method(recipe.method).passes - 1)
     weights = 4 * _COPIES * models.count_parameters(recipe.model, classes, channels)
     return weights + round(_BYTES_PER_SAMPLE * samples) + _BYTES_PER_EPOCH * recipe.epochs
-
-
-@cache
-def _described(name: str) -> data.Description | None:
-    return next((row for row in data.describe() if row.name == name), None)
 
 
 def _time(hours: float, unknown: int = 0) -> str:

@@ -111,8 +111,9 @@ def test_long_names_are_shortened_so_that_figures_have_room(tmp_path):
         rename(make_run(tmp_path / str(number), seed=number), "long-name-" * 30 + str(number), recipe="recipe-" * 40)
     [group], _ = read_groups(tmp_path)
     for figure in (learning_curves(group), norms([group]), accuracy_against_speed(group.rows), sample_strips(group)):
-        assert max(map(len, texts(figure, tmp_path))) < 110
-        assert any("…" in text for text in texts(figure, tmp_path))
+        found = texts(figure, tmp_path)
+        assert max(map(len, found)) < 110
+        assert any("…" in text for text in found)
 
 
 def test_learning_curves_are_means_over_seeds(group, tmp_path):

@@ -6,9 +6,8 @@ import pytest
 
 from lab.report.made import accuracy_at, make_comparison, make_run
 from lab.report.shared import EVIL, read_groups, rename
-from vsam.lab.report.page.charts import epoch_charts, sample_chart, step_charts
+from vsam.lab.report.page.charts import epoch_charts, sample_chart, speed_chart, step_charts
 from vsam.lab.report.page.results import published_numbers
-from vsam.lab.report.page.speed_chart import speed_chart
 from vsam.lab.report.style import styles_for
 
 

@@ -24,7 +24,7 @@ from vsam.lab.report.figures.drawing import (
 )
 from vsam.lab.report.groups import Group, labels_of
 from vsam.lab.report.metrics import STEP_METRICS
-from vsam.lab.report.points import Spot, accuracy_axis, published_spots, speed_axis, speed_points
+from vsam.lab.report.points import Spot, accuracy_axis, published_spots, speed_axis, speed_spots
 from vsam.lab.report.read import DrawnRun
 from vsam.lab.report.style import Style, styles_for
 from vsam.lab.text import shortened
@@ -52,21 +52,21 @@ def accuracy_against_speed(
         images: what the accuracy was measured on, test or validation.
     """
     styles = styles or styles_for([row.label for row in rows])
-    points = speed_points(rows, deviations or {})
+    spots = speed_spots(rows, deviations or {})
     hollow = published_spots(rows, published or {})
     with paper_look():
         figure = Figure(figsize=(5.4, 3.6), layout="constrained")
         axes = figure.add_subplot()
-        for point in points:
-            _draw_point(axes, point, styles[point.label])
+        for label, spot in spots.items():
+            _draw_spot(axes, spot, styles[label])
         for label, spot in hollow.items():
-            _draw_point(axes, spot, styles[label], fillstyle="none")
+            _draw_spot(axes, spot, styles[label], fillstyle="none")
         axes.margins(0.08)
         axes.set_xlabel(speed_axis(rows))
         axes.set_ylabel(accuracy_axis(images, bool(hollow)).replace(" (", "\n("))
         title = _shorter(f"{name}: {_title(rows)}" if name else _title(rows), figure)
         axes.set_title(f"{title}\n{_explain_points(rows, [*hollow.values()])}", parse_math=False)
-        add_names(figure, [point.label for point in points], styles)
+        add_names(figure, list(spots), styles)
     return figure
 
 
@@ -179,12 +179,12 @@ def _run_name(run: DrawnRun) -> str:
     return f"{shortened(run.label, LONGEST)}, seed {run.seed}"
 
 
-def _draw_point(axes: Axes, point: Spot, style: Style, fillstyle: Literal["full", "none"] = "full") -> None:
+def _draw_spot(axes: Axes, spot: Spot, style: Style, fillstyle: Literal["full", "none"] = "full") -> None:
     axes.errorbar(
-        point.speed,
-        point.accuracy,
-        xerr=point.speed_std or None,
-        yerr=point.accuracy_std or None,
+        spot.speed,
+        spot.accuracy,
+        xerr=spot.speed_std or None,
+        yerr=spot.accuracy_std or None,
         fmt=MARKERS[style.marker],
         color=style.color,
         capsize=2.5,

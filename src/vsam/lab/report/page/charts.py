@@ -6,13 +6,24 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from vsam.lab.comparison.rows import Row
+from vsam.lab.paper.numbers import Published
 from vsam.lab.report.downsample import Buckets
 from vsam.lab.report.groups import Group
 from vsam.lab.report.metrics import STEP_METRICS, Metric
+from vsam.lab.report.points import (
+    Spot,
+    accuracy_axis,
+    is_against_sam,
+    published_spots,
+    speed_axis,
+    speed_deviations,
+    speed_spots,
+)
 from vsam.lab.report.style import Style
 from vsam.lab.text import shortened
 
-__all__ = ["Chart", "Styles", "epoch_charts", "sample_chart", "short", "step_charts", "words"]
+__all__ = ["Chart", "Styles", "epoch_charts", "sample_chart", "speed_chart", "step_charts"]
 
 Styles = Mapping[str, Style]
 
@@ -71,8 +82,25 @@ def sample_chart(group: Group, styles: Styles) -> Chart | None:
         label: f"{sum(float(row.count.sum()) for _, row in rows) / (len(rows) * group.steps):.0%}"
         for label, rows in by_label.items()
     }
-    alternative = f"Share of the {group.steps:,} steps that were sampled: {words(shares)}."
+    alternative = f"Share of the {group.steps:,} steps that were sampled: {_words(shares)}."
     return Chart("Where the samples fell", alternative, spec, 60 + 22 * sum(map(len, by_label.values())))
+
+
+def speed_chart(group: Group, styles: Styles, published: Mapping[str, Published]) -> Chart:
+    """Accuracy against speed with deviations over seeds, as in the paper's figure 1, whose points are hollow."""
+    spots = speed_spots(group.rows, speed_deviations(group.rows, group.finished))
+    hollow = published_spots(group.rows, published)
+    series = [_ours(row, spots[row.label], styles[row.label]) for row in group.rows]
+    series += [_published(label, styles[label], spot) for label, spot in hollow.items()]
+    spec = {
+        "kind": "points",
+        "x": speed_axis(group.rows),
+        "y": accuracy_axis(group.images, bool(hollow)),
+        "series": series,
+    }
+    unit = "times SAM's speed" if is_against_sam(group.rows) else "images per second"
+    texts = {label: f"{spot.accuracy:.2f} % at {spot.speed:,.2f} {unit}" for label, spot in spots.items()}
+    return Chart("Accuracy against speed", f"Accuracy against training speed: {_words(texts)}.", spec, 420)
 
 
 def _curves(group: Group, styles: Styles, metric: Metric, unit: str) -> Chart:
@@ -90,7 +118,7 @@ def _curves(group: Group, styles: Styles, metric: Metric, unit: str) -> Chart:
         series.append(_line(run.label, _run_name(run.label, run.seed, run.state), curve, look))
         ends.setdefault(f"{run.label}, unfinished", f"{curve.mean[-1]:.4g}")
     spec = {"kind": "curves", "x": unit, "y": metric.axis, "bounds": list(metric.bounds), "series": series}
-    return Chart(metric.title, f"{metric.title} over the {unit}s, at the end: {words(ends)}.", spec)
+    return Chart(metric.title, f"{metric.title} over the {unit}s, at the end: {_words(ends)}.", spec)
 
 
 def _line(label: str, name: str, curve: Buckets, look: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +133,7 @@ def _run_name(label: str, seed: int, state: str) -> str:
     return f"{label}, seed {seed}" + ("" if state == "finished" else ", unfinished")
 
 
-def words(texts: Mapping[str, str]) -> str:
+def _words(texts: Mapping[str, str]) -> str:
     """Names with their numbers, as many as one listens to."""
     return "; ".join(_few(f"{name} {text}" for name, text in texts.items())) or "nothing"
 
@@ -117,10 +145,39 @@ def _few(texts: Iterable[str]) -> Sequence[str]:
 
 
 def _numbers(values: NDArray[Any]) -> list[float]:
-    return [short(value) for value in values.tolist()]
+    return [_short(value) for value in values.tolist()]
 
 
-def short(value: float) -> float:
+def _short(value: float) -> float:
     """Five digits: more than a screen shows, and half the bytes."""
     short = float(f"{value:.5g}")
     return int(short) if short.is_integer() else short
+
+
+def _ours(row: Row, spot: Spot, style: Style) -> dict[str, Any]:
+    spread = f" ± {spot.accuracy_std:.2f} %, {row.seeds} seeds" if row.seeds > 1 else " %, one seed"
+    return _spot(row.label, row.label, style, spot) | {
+        "lines": [
+            f"{spot.accuracy:.2f}{spread}",
+            f"speed {spot.speed:,.2f}, {row.ais:,.0f} images per second",
+            f"{row.samples:,.0f} of {row.steps:,} steps sampled",
+        ],
+    }
+
+
+def _published(label: str, style: Style, spot: Spot) -> dict[str, Any]:
+    lines = [f"{spot.accuracy:.2f} %, best epoch", f"speed {spot.speed:.2f}, other hardware"]
+    return _spot(label, f"{label}, the paper's", style, spot) | {"hollow": True, "lines": lines}
+
+
+def _spot(label: str, name: str, style: Style, spot: Spot) -> dict[str, Any]:
+    return {
+        "label": label,
+        "name": name,
+        "x": _short(spot.speed),
+        "y": _short(spot.accuracy),
+        "x_std": _short(spot.speed_std),
+        "y_std": _short(spot.accuracy_std),
+        "color": style.color,
+        "marker": style.marker,
+    }

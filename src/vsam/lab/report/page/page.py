@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from datetime import date
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -11,10 +12,9 @@ from markupsafe import Markup
 
 import vsam
 from vsam.lab.paper import numbers
-from vsam.lab.paper.summary import LEGEND
+from vsam.lab.paper.summary import LEGEND, Summary
 from vsam.lab.report.groups import Group, labels_of
 from vsam.lab.report.page.charts import Chart
-from vsam.lab.report.page.judged import Judged
 from vsam.lab.report.page.results import HEADINGS, PAPER_HEADINGS
 from vsam.lab.report.page.sections import make_section
 from vsam.lab.report.read import DrawnRun
@@ -55,7 +55,10 @@ _LOOK = {
 
 
 def make_page(
-    groups: Sequence[Group], outside: Sequence[DrawnRun], title: str | None = None, judged: Sequence[Judged] = ()
+    groups: Sequence[Group],
+    outside: Sequence[DrawnRun],
+    title: str | None = None,
+    judged: Sequence[tuple[Path, Summary]] = (),
 ) -> str:
     """The report as HTML.
 
@@ -63,7 +66,7 @@ def make_page(
         groups: of runs, each with its table and figures.
         outside: runs that are in no group, to be listed with the reason.
         title: of the page; by default what was run.
-        judged: what studies say of the paper's claims.
+        judged: folders of studies, and what they say of the paper's claims.
     """
     environment = Environment(
         loader=PackageLoader("vsam.lab.report.page", "."),
