@@ -170,7 +170,7 @@ def test_a_part_that_does_not_answer_its_slots_question_is_refused(slot: str, pa
 @pytest.mark.parametrize(
     ("base", "words"),
     [
-        (SGD, r"base must be a constructed optimizer, or a list of them, got SGD\. Write base = "),
+        (SGD, r"base must be a constructed optimizer, or a list of them, got SGD\. Write:\n    base = "),
         (None, r"base must be a constructed optimizer, or a list of them, got NoneType\."),
         ([nn.Parameter(torch.ones(2))], r"base must be a constructed optimizer, or a list of them, got Parameter\."),
         ([], r"base must be a constructed optimizer, or a list of them, got an empty list\."),

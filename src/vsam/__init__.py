@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from vsam import amp, between, distributed, quantize, trajectory, when, where
 from vsam.between import Decayed, Displaced, Orthogonal, Plain, SurrogateGap, Weighted
 from vsam.methods import AESAM, ASAM, ESAM, GSAM, MSAM, SAM, VSAM, WSAM, FriendlySAM, LookSAM
+from vsam.names import create, list_methods
 from vsam.optimizer import SharpnessAware
 from vsam.parts import Between, DecidesAfter, DecidesBefore, KnowsBefore, When, Where
 from vsam.records import Sample, StepRecord
@@ -61,7 +62,9 @@ __all__ = [
     "Where",
     "amp",
     "between",
+    "create",
     "distributed",
+    "list_methods",
     "quantize",
     "sharpness",
     "trajectory",

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from vsam import shards, tensors
+from vsam.arguments import check_call
 from vsam.caller import warn_caller
 from vsam.errors import ACCUMULATION_EXAMPLE, CLOSURE_EXAMPLE, SHARE_EXAMPLE, foreign_loop, takes_share
 from vsam.hand_over import HandOver, mark_consumed
@@ -54,6 +55,11 @@ class Engine(Wrapper):
     _pending: Step | None
     _was_apart: bool | None
     _said: set[str]
+
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        """Look at the arguments before Python counts them, to say what to write in place of another package's call."""
+        check_call(cls, given, named)
+        return super().__new__(cls)
 
     @property
     def _under_way(self) -> Step | None:

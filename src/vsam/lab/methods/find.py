@@ -1,13 +1,12 @@
 """Methods by name, ours and users' own."""
 
-import re
-
 from vsam.lab.errors import UserError, nearest
 from vsam.lab.methods.own import own_method
 from vsam.lab.methods.row import Method
 from vsam.lab.methods.table import METHODS
 from vsam.lab.own import list_own
 from vsam.lab.text import shortened
+from vsam.names import listed_name
 
 __all__ = ["all_methods", "find_method", "is_ours"]
 
@@ -35,4 +34,4 @@ def find_method(name: str) -> Method:
 
 def _family(name: str) -> str | None:
     """The listed method of a family whose members have a number."""
-    return f"{name.partition('-')[0]}-5" if re.fullmatch(r"(sam|looksam)-[1-9][0-9]{0,8}", name) else None
+    return listed_name(name) if name.islower() else None

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from vsam.names import NAMED, Named, listed_name
+
 if TYPE_CHECKING:  # the rows are also listed and completed, without torch
     from torch import nn
     from torch.optim import Optimizer
@@ -25,12 +27,10 @@ class Method:
         cost: in passes per step and memory.
         avoid: when not to use it.
         reference: where it was published.
-        kind: the name of the library's class that wraps the base optimizer; None for methods that have none.
-        mixture: instead of `kind`, the name of the function in `vsam.lab.methods.mixtures` that mixes the parts.
-        section: the table of the recipe whose keys are arguments of `kind`, or of the loss.
-        top: the recipe's other keys that it reads; `rho` is an argument of `kind` too.
-        takes: further arguments of `kind`, among `every` (the number in the method's name), `seed` and `total_steps`.
-        fixed: arguments of `kind` that the method decides, whatever the recipe says.
+        mixture: the function in `vsam.lab.methods.mixtures` that mixes the parts, where the library has no such class.
+        section: the table of the recipe whose keys are arguments of the library's class, or of the loss.
+        top: the recipe's other keys that it reads; `rho` is an argument of the class too.
+        takes: further arguments of the class, among `seed` and `total_steps`.
         objective: the name of the class in `vsam.lab.methods.objective` that says what a run of it minimises.
         passes: per step, roughly, where that is known beforehand; what a study will take is estimated from it.
         search: the ranges that `vsam tune` searches, if there are any.
@@ -47,12 +47,10 @@ class Method:
     cost: str = ""
     avoid: str = ""
     reference: str = ""
-    kind: str | None = None
     mixture: str | None = None
     section: str | None = None
     top: tuple[str, ...] = ("rho",)
     takes: tuple[str, ...] = ()
-    fixed: Mapping[str, Any] = field(default_factory=dict)
     objective: str = "Objective"
     passes: float = 2.0
     search: str | None = None
@@ -62,12 +60,19 @@ class Method:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def named(self) -> Named | None:
+        """The library's class that wraps the base optimizer, and what the name decides; None where there is none."""
+        listed = listed_name(self.name)
+        return NAMED[listed] if listed is not None else None
+
+    @property
     def settings(self) -> tuple[str, ...]:
         """The recipe's keys that it reads, dotted where they are in a table."""
         from vsam.lab.recipes.recipe import Recipe
 
         table: Any = Recipe.model_fields[self.section].annotation if self.section else None
-        own = [f"{self.section}.{key}" for key in table.model_fields if key not in self.fixed] if table else []
+        fixed = self.named.fixed if self.named else {}
+        own = [f"{self.section}.{key}" for key in table.model_fields if key not in fixed] if table else []
         return (*self.top, *own, *self.defaults)
 
     @property
@@ -83,11 +88,9 @@ class Method:
         if self.mixture is not None:
             mixed: Optimizer = getattr(mixtures, self.mixture)(base, model, recipe, steps)
             return mixed
-        if self.kind is None:
+        if self.named is None:
             return base
-        number = recipe.method.rpartition("-")[2]
-        run = {"every": int(number) if number.isdecimal() else 1, "seed": recipe.seed, "total_steps": steps}
+        run = {"seed": recipe.seed, "total_steps": steps}
         settings = {key.rpartition(".")[2]: recipe.value(key) for key in self.settings}
         taken = {name: run[name] for name in self.takes}
-        made: Optimizer = getattr(vsam, self.kind)(base, model=model, **settings, **taken, **self.fixed)
-        return made
+        return vsam.create(recipe.method, base, model=model, **settings, **taken)
