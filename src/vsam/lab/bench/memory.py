@@ -20,6 +20,16 @@ PROMISED = {
     "ae-sam": (0, 1),
     "esam": (0, 1),
     "vsam": (1, 2),
+    "vsam-a": (0, 1),
+    "vsam-budget": (1, 2),
+    "sam-10": (0, 1),
+    "sam-on": (0, 1),
+    "friendly-sam": (1, 3),
+    "gsam": (0, 2),
+    "wsam": (0, 2),
+    "msam": (0, 1),
+    "sgd": (0, 0),
+    "mesa": (1, 0),
 }
 """What the README promises: kept between steps, and on top of that in the second pass."""
 

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from vsam.lab.cli.bench import bench
+from vsam.lab.cli.choose import choose
 from vsam.lab.cli.compare import compare
+from vsam.lab.cli.doctor import doctor
 from vsam.lab.cli.lists import data, explain, methods, models, recipes
 from vsam.lab.cli.quantized import quantized
 from vsam.lab.cli.report import report
@@ -60,6 +62,8 @@ for command in (
     study,
     report,
     tune,
+    choose,
+    doctor,
     bench,
     methods,
     models,

@@ -1,0 +1,81 @@
+"""What each method would cost here: passes, time and memory, from the steps that were timed."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vsam.lab.bench.memory import PROMISED
+from vsam.lab.choose.timing import Times
+from vsam.lab.methods import METHODS, Method
+
+__all__ = ["Cost", "list_costs"]
+
+_ESTIMATED = {"ae-sam", "vsam", "vsam-a", "esam"}
+"""Methods that decide while they train: their passes are those of usual runs, not a promise."""
+_FORWARDS = {"esam": 0.5, "mesa": 0.0}
+"""Methods that take a forward pass more, and the share of a second gradient besides."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a method costs per step.
+
+    Args:
+        method: by name.
+        price: passes, those of a forward pass alone as half a pass or so included.
+        time: in multiples of the base optimizer's step.
+        speed_to_sam: in multiples of SAM's speed.
+        kept, extra: bytes between steps, and on top of that in the second pass, beside the base optimizer's own; None
+            where that depends on the data.
+        is_estimate: whether the number of passes is known only after a run.
+    """
+
+    method: str
+    price: float
+    time: float
+    speed_to_sam: float
+    kept: int | None
+    extra: int | None
+    is_estimate: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def list_costs(times: Times, num_bytes: int, budget: float) -> list[Cost]:
+    """All methods, the cheapest first.
+
+    Args:
+        times: of steps, as measured.
+        num_bytes: of the parameters.
+        budget: the share of samples of the budgeted vSAM.
+    """
+    found = [_cost(method, times, num_bytes, budget) for method in METHODS]
+    return sorted(found, key=lambda cost: cost.time)
+
+
+def _cost(method: Method, times: Times, num_bytes: int, budget: float) -> Cost:
+    price = 1 + budget if method.name == "vsam-budget" else method.passes
+    time = _time(method, times, price)
+    kept, extra = PROMISED.get(method.name, (None, None))
+    return Cost(
+        method.name,
+        price,
+        time,
+        times.sampled / time,
+        None if kept is None else kept * num_bytes,
+        None if extra is None else extra * num_bytes,
+        method.name in _ESTIMATED,
+    )
+
+
+def _time(method: Method, times: Times, price: float) -> float:
+    if method.name in _FORWARDS:
+        share = _FORWARDS[method.name]
+        return 1.0 + times.forward + share * (times.sampled - times.plain)
+    if method.named is None:  # the base optimizer alone, or with a loss whose own time is not measured
+        return 1.0
+    keeps_memory = PROMISED[method.name][0] > 0
+    plain = times.plain_with_memory if keeps_memory else times.plain
+    sampled = times.sampled_with_memory if keeps_memory else times.sampled
+    return plain + (price - 1) * (sampled - plain)

@@ -1,0 +1,173 @@
+"""`vsam choose`."""
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from vsam.lab.bars import fit_name, make_bars
+from vsam.lab.cli import complete
+from vsam.lab.cli.options import Changes, DataDir, Device, Json, Use
+from vsam.lab.cli.output import make_console, say, show_json
+from vsam.lab.errors import UserError
+
+if TYPE_CHECKING:
+    from vsam.lab.choose import Advice, Cost, Times
+    from vsam.lab.subject import Subject
+
+__all__ = ["choose", "show_time", "size_text"]
+
+
+def choose(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE|FILE.py",
+            help="A recipe, or a Python file that defines model, loss(model, batch) and batches.",
+            autocompletion=complete.recipes,
+        ),
+    ] = "fashion-mini",
+    price: Annotated[
+        float | None,
+        typer.Option("--price", help="What you can pay: passes per step, from 1 (SGD) to 2 (SAM). Default: 1.2."),
+    ] = None,
+    time: Annotated[
+        float | None, typer.Option("--time", help="Or: time per step, in multiples of the base optimizer's.")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", help="How long to measure.")] = 30.0,
+    json: Json = False,
+    changes: Changes = None,
+    use: Use = None,
+    data_dir: DataDir = None,
+    device: Device = None,
+) -> None:
+    """Say which method to use for a price, and what each would cost here.
+
+    Times passes and steps on this machine for half a minute. Nothing is trained or written.
+    """
+    from vsam.lab.choose import advise, list_costs, time_passes
+    from vsam.lab.choose.advice import check_price, check_time
+    from vsam.lab.subject import is_file
+
+    if price is not None and time is not None:
+        raise UserError("--price and --time say the same in two ways: give one.")
+    price = None if price is None else check_price(price)
+    time = None if time is None else check_time(time)
+    if not 0 < seconds <= 3600:
+        raise UserError(f"--seconds must lie between 0 and 3600, got {seconds:g}.")
+    subject = _subject(what, changes, data_dir, device)
+    subject.clear()
+    subject.backward(subject.compute(subject.next_batch()))
+    with show_time("Timing steps", seconds) as advance:
+        times = time_passes(subject, seconds, advance)
+    advice = advise(subject, times, price, time)
+    costs = list_costs(times, subject.num_bytes, advice.settings.get("budget", 0.2))
+    command = None if is_file(what) else _command(what, advice, changes, use)
+    if json:
+        return show_json(_content(subject, times, costs, advice, command))
+    _show(subject, times, costs, advice, command)
+    return None
+
+
+def _subject(what: str, changes: list[str] | None, data_dir: Any, device: str | None) -> "Subject":
+    from vsam.lab.subject import is_file, read_file, read_recipe_subject
+
+    if is_file(what):
+        if changes or device is not None or data_dir is not None:
+            raise UserError("--set, --device and --data-dir are for recipes: a file makes its own model and data.")
+        return read_file(what)
+    from vsam.lab.recipes.load import load_recipe
+    from vsam.lab.runs.environment import choose_device
+
+    return read_recipe_subject(load_recipe(what, changes=changes or ()), data_dir, choose_device(device))
+
+
+def _command(what: str, advice: "Advice", changes: list[str] | None, use: list[Path] | None) -> str:
+    """How a recipe is trained so."""
+    words = ["vsam", "train", what]
+    for file in use or ():
+        words += ["--use", str(file)]
+    settings = [*(changes or ()), f"method={advice.method}"]
+    if "budget" in advice.settings:
+        settings.append(f"budget.budget={advice.settings['budget']:g}")
+    return shlex.join([*words, *(word for setting in settings for word in ("--set", setting))])
+
+
+def _content(
+    subject: "Subject", times: "Times", costs: "list[Cost]", advice: "Advice", command: str | None
+) -> dict[str, Any]:
+    from vsam.lab.runs.environment import describe_environment
+
+    return {
+        "subject": subject.name,
+        "base": type(subject.base).__name__,
+        "parameter_bytes": subject.num_bytes,
+        "environment": describe_environment(subject.device),
+        "times": asdict(times),
+        "methods": [cost.to_dict() for cost in costs],
+        "advice": {**asdict(advice), "command": command},
+    }
+
+
+def _show(subject: "Subject", times: "Times", costs: "list[Cost]", advice: "Advice", command: str | None) -> None:
+    from vsam.lab.runs.environment import describe_environment
+
+    facts = describe_environment(subject.device)
+    base = type(subject.base).__name__
+    say(
+        f"{subject.name}: parameters of {size_text(subject.num_bytes)}, {facts['device']}, threads: {facts['threads']}, "
+        f"torch {facts['torch']}.\nA step of {base} takes {_seconds(times.base)} (median of {times.rounds} rounds).\n"
+    )
+    table = Table(box=None, pad_edge=False)
+    headings = ("method", "passes", f"time, {base} = 1", "speed, SAM = 1", "memory kept", "and in the second pass")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=heading == "method")
+    for cost in costs:
+        about = "about " if cost.is_estimate else ""
+        name = base if cost.method == "sgd" else cost.method
+        numbers = (f"{about}{cost.price:.2f}", f"{about}{cost.time:.2f}", f"{about}{cost.speed_to_sam:.2f}")
+        table.add_row(name, *numbers, size_text(cost.kept), size_text(cost.extra))
+    make_console(120).print(table)
+    say(
+        "\nThe steps of SAM and vSAM were timed in turns; the other times follow from their passes.\n"
+        "'about': these methods decide while they train. Memory comes on top of weights, gradients\n"
+        "and the base optimizer's state.\n"
+    )
+    say(f"To use: {advice.method}, about {advice.time:.2f} of {base}'s time per step.\n{advice.reason}\n")
+    say("    " + advice.code.replace("\n", "\n    "))
+    if command is not None:
+        say(f"\nOr: {command}")
+    say("\nWhat accuracy to expect depends on your data: docs/choosing.md.")
+
+
+def size_text(num_bytes: int | None) -> str:
+    """A size in the unit that fits; None is one that only the data decide."""
+    if num_bytes is None:
+        return "by the data"
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20)):
+        if num_bytes >= size:
+            return f"{num_bytes / size:.1f} {unit}"
+    return f"{num_bytes / 2**10:.1f} KiB" if num_bytes else "0"
+
+
+def _seconds(time: float) -> str:
+    return f"{time:.2f} s" if time >= 1 else f"{1000 * time:.3g} ms"
+
+
+@contextmanager
+def show_time(task: str, seconds: float) -> Iterator[Callable[[float], object]]:
+    """A bar that is full after so many seconds, if a person is watching; else one line."""
+    if not sys.stderr.isatty():
+        print(f"{task} for {seconds:g} s.", file=sys.stderr, flush=True)
+        yield lambda spent: None
+        return
+    with make_bars(Console(stderr=True)) as bars:
+        bar = bars.add_task(fit_name(bars, task), total=round(10 * seconds), note="")
+        yield lambda spent: bars.update(bar, completed=round(10 * spent))

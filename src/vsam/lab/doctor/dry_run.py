@@ -1,0 +1,81 @@
+"""A few steps of an optimizer on a user's model, and how far the second pass was from the first."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+import vsam
+from vsam.lab.errors import UserError
+from vsam.lab.subject.subject import Subject
+
+__all__ = ["DryRun", "dry_run"]
+
+_STEPS = 3
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What happened.
+
+    Args:
+        method: the name of the optimizer's class.
+        num_steps, num_samples, num_skipped: counted.
+        moved: the share of weights with a gradient that were at another value in the second pass; None if there was
+            none.
+        rho: the radius, the largest of all groups.
+    """
+
+    method: str
+    num_steps: int
+    num_samples: int
+    num_skipped: int
+    moved: float | None
+    rho: float
+
+
+def dry_run(subject: Subject, optimizer: vsam.SharpnessAware) -> DryRun:
+    """Take some steps; the model is trained by them, in this process only."""
+    if isinstance(optimizer, vsam.ESAM):
+        raise UserError("esam needs per-sample losses, and the file has the loss of a batch: try another method.")
+    before = optimizer.num_samples, optimizer.num_skipped
+    shares: list[float] = []
+    for _ in range(_STEPS):
+        batch = subject.next_batch()
+        subject.clear()
+        weights = [one.detach().clone() for one in subject.parameters]
+        gradients: list[Tensor | None] = []
+
+        def closure(
+            batch: object = batch, weights: list[Tensor] = weights, gradients: list[Tensor | None] = gradients
+        ) -> Tensor:
+            is_first = not gradients
+            if not is_first:
+                shares.append(_moved(subject.parameters, weights, gradients))
+            loss: Tensor = subject.loss(batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+            if is_first:
+                gradients += [None if one.grad is None else one.grad.detach().clone() for one in subject.parameters]
+            return loss
+
+        optimizer.step(closure)
+    subject.clear()
+    return DryRun(
+        type(optimizer).__name__,
+        _STEPS,
+        optimizer.num_samples - before[0],
+        optimizer.num_skipped - before[1],
+        max(shares) if shares else None,
+        max(group.get("rho", 0.0) for group in optimizer.param_groups),
+    )
+
+
+def _moved(parameters: list[Tensor], weights: list[Tensor], gradients: list[Tensor | None]) -> float:
+    """The share of the weights with a gradient that are not where they were."""
+    count = moved = 0
+    with torch.no_grad():
+        for one, before, gradient in zip(parameters, weights, gradients, strict=True):
+            if gradient is not None:
+                count += int((gradient != 0).sum())
+                moved += int(((one != before) & (gradient != 0)).sum())
+    return moved / count if count else 0.0
