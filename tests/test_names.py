@@ -81,7 +81,7 @@ def test_an_unknown_name_is_answered_by_the_nearest(name, said):
         ("vsam", {"gama": 0.9}, r"vsam has no setting 'gama'\. Did you mean 'gamma'\? Known: rho, alpha, "),
         ("sam-5", {"every": 3}, r"sam-5 means every=5: leave out every=, or use vsam\.SAM\."),
         ("vsam-a", {"gamma": 0.5}, r"vsam-a means gamma=0\.0: leave out gamma="),
-        ("sam", {"qqq": 3}, r"sam has no setting 'qqq'\. Known: rho, every, only, max_grad_norm, guard, sync\."),
+        ("sam", {"qqq": 3}, r"sam has no setting 'qqq'\. Known: rho, every, only, share, max_grad_norm, guard, sync\."),
         ("sam", {"lr": 0.1}, r"SAM has no argument 'lr': it belongs to the base optimizer\. Write:"),
     ],
 )
