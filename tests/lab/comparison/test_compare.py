@@ -251,7 +251,7 @@ def test_seeds_count_from_the_recipes(tmp_path):
 
 def cell(method, seed, accuracy=50.0, ais=10.0, samples=0):
     summary = {"accuracy": accuracy, "best": accuracy + 1, "samples": samples, "ais": ais}
-    summary |= {"data": "d", "model": "m", "steps": 8}
+    summary |= {"data": "d", "model": "m", "steps": 8, "price": 1 + samples / 8}
     return FinishedRun(method, method, seed, run_path_of(method, seed), summary, [])
 
 

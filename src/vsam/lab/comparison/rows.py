@@ -29,7 +29,7 @@ class Row:
         ais: images per second of training, data loading included and evaluation excluded; mean over seeds.
         ais_ratio_to_sam: the speed against SAM's as `relative_speed` tells it, if SAM is in the table.
         speed_to_sgd: likewise against SGD's.
-        ideal_ratio: 2/(1 + p), the speed against SAM if a pass were all that costs, for p = samples/steps.
+        ideal_ratio: 2/price, the speed against SAM if passes were all that costs; price are the passes per step.
         label: what the table calls the row: the method, and what was varied.
         quartiles: of the speed against SGD over epochs of the same turns; None where they were not timed together.
         quartiles_to_sam: likewise against SAM.
@@ -91,7 +91,7 @@ def _row(label: str, runs: list[FinishedRun], by_label: dict[str, list[FinishedR
         ais=statistics.fmean(ais),
         ais_ratio_to_sam=to_sam.ratio if to_sam else None,
         speed_to_sgd=to_sgd.ratio if to_sgd else None,
-        ideal_ratio=2 / (1 + statistics.fmean(samples) / first["steps"]),
+        ideal_ratio=2 / statistics.fmean(run.summary["price"] for run in runs),
         label=label,
         quartiles=to_sgd.quartiles if to_sgd else None,
         quartiles_to_sam=to_sam.quartiles if to_sam else None,

@@ -226,6 +226,9 @@ def _read_summary(path: Path, settings: Mapping[str, Any]) -> tuple[dict[str, An
     if summary["samples"] > summary["steps"]:
         counts = f"{summary['samples']:,} of {summary['steps']:,}"
         raise _Flaw(f"summary.json: samples must not be more than steps, got {counts}.")
+    # In older summaries every sample was a whole pass.
+    if not 1 <= number(summary.setdefault("price", 1 + summary["samples"] / summary["steps"])) < math.inf:
+        raise _Flaw(f"summary.json: price must be a finite number of at least 1, got {summary['price']!r:.40}.")
     for name in ("method", "seed", "epochs"):
         if summary[name] != settings.get(name):
             raise _Flaw(f"summary.json is of {name} {summary[name]!r} and config.toml of {settings.get(name)!r}.")

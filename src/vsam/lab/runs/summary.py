@@ -37,6 +37,7 @@ def summarise(run: "Run", metrics: dict[str, Any]) -> dict[str, Any]:
         "accuracy": metrics["test_accuracy"],
         "best": run.best,
         "samples": run.training.num_samples,
+        "price": run.training.price,
         "skipped": run.training.num_skipped,
         "ais": num_train * recipe.epochs / run.seconds,
         "seconds": run.seconds,

@@ -65,6 +65,11 @@ class Training:
         return self._sharpness_aware.num_samples if self._sharpness_aware else 0
 
     @property
+    def price(self) -> float:
+        """Passes per step so far."""
+        return (self._sharpness_aware.price if self._sharpness_aware else None) or 1.0
+
+    @property
     def num_skipped(self) -> int:
         """Steps so far that were skipped, because a gradient was not finite."""
         return self._sharpness_aware.num_skipped if self._sharpness_aware else 0

@@ -8,13 +8,13 @@ from vsam.lab.study.frontier.tables import best_trials, frontier_tables, points
 PART = "cifar10-small-noisy"
 
 
-def row(label, method, accuracies, steps=100, samples=0.0):
+def row(label, method, accuracies, steps=100, price=1.0):
     return {
         "recipe": PART,
         "label": label,
         "method": method,
         "steps": steps,
-        "samples": samples,
+        "ideal_ratio": 2 / price,
         "accuracy": sum(accuracies) / len(accuracies),
         "accuracies": accuracies,
         "seed_list": list(range(300, 300 + len(accuracies))),
@@ -24,9 +24,9 @@ def row(label, method, accuracies, steps=100, samples=0.0):
 ROWS = [
     row("sgd", "sgd", [30.0, 31.0, 32.0]),
     row("sgd-2", "sgd", [29.0, 30.0, 31.0], steps=200),
-    row("sam", "sam", [40.0, 41.0, 42.0], samples=100),
-    row("vsam-budget-1.2", "vsam-budget", [39.9, 41.2, 41.8], samples=20),
-    row("sam-part-1.05", "sam-part", [35.0, 36.5, 36.0], samples=100),
+    row("sam", "sam", [40.0, 41.0, 42.0], price=2),
+    row("vsam-budget-1.2", "vsam-budget", [39.9, 41.2, 41.8], price=1.2),
+    row("sam-part-1.05", "sam-part", [35.0, 36.5, 36.0], price=1.047),
 ]
 
 

@@ -29,7 +29,6 @@ class Rival:
         fixed: settings that it always has, by dotted keys.
         tried: the settings among which the trials choose.
         epochs: the share of the recipe's epochs that it trains for.
-        sample_cost: passes that a sample adds.
     """
 
     name: str
@@ -37,7 +36,6 @@ class Rival:
     fixed: Settings
     tried: tuple[Settings, ...]
     epochs: float = 1.0
-    sample_cost: float = 1.0
 
     @property
     def variant(self) -> str | None:
@@ -70,14 +68,7 @@ def rivals() -> tuple[Rival, ...]:
     """SGD at several lengths, and every method at its prices."""
     lengths = [Rival(f"sgd-{price:g}", "sgd", {}, (), price) for price in rules()["sgd"]["prices"]]
     others = [
-        Rival(
-            name,
-            row["method"],
-            row.get("set", {}),
-            tuple(row["try"]),
-            row.get("epochs", 1.0),
-            row.get("sample_cost", 1.0),
-        )
+        Rival(name, row["method"], row.get("set", {}), tuple(row["try"]), row.get("epochs", 1.0))
         for name, row in rules()["rival"].items()
     ]
     return (Rival("sgd", "sgd", {}, ()), *lengths, *others)

@@ -60,11 +60,10 @@ def points(rows: Sequence[Record], part: str) -> list[Point]:
     if "sgd" not in own:
         return []
     by_seed = {name: dict(zip(row["seed_list"], row["accuracies"], strict=True)) for name, row in own.items()}
-    costs = {rival.name: rival.sample_cost for rival in rivals()}
     sam, sgd = (statistics.fmean(by_seed[name].values()) if name in by_seed else math.nan for name in ("sam", "sgd"))
     found = []
     for name, row in own.items():
-        passes = row["steps"] + costs.get(name, 1.0) * row["samples"]
+        passes = row["steps"] * 2 / row["ideal_ratio"]
         mean = statistics.fmean(by_seed[name].values())
         found.append(
             Point(
