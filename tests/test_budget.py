@@ -91,3 +91,11 @@ def test_without_a_budget_it_is_the_papers_law_and_no_price_is_promised() -> Non
     optimizer, _ = _optimizer()
     assert isinstance(optimizer.when, vsam.Variation)
     assert optimizer.price is optimizer.expected_price is None
+
+
+@pytest.mark.parametrize(("settings", "gamma"), [({}, 0.7), ({"budget": 0.2}, 0.9), ({"target": "1.6x"}, 0.875)])
+def test_the_decay_of_a_reused_psf_suits_the_gaps_unless_it_is_named(settings, gamma):
+    length = {"total_steps": 100} if settings else {}
+    base = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
+    assert vsam.VSAM(base, **settings, **length).between.gamma == pytest.approx(gamma)
+    assert vsam.VSAM(base, gamma=0.7, **settings, **length).between.gamma == 0.7

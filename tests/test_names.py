@@ -41,7 +41,7 @@ def test_a_name_decides_what_it_says():
     assert repr(make("looksam-3").when) == "Every(k=3)"
     assert make("sam-on").where.only == "norm"
     assert make("vsam-a").between.gamma == 0
-    assert make("vsam-budget").between.gamma == 0.9
+    assert make("vsam-budget").between.gamma == 0.75
     assert make("vsam-budget", gamma=0.5).between.gamma == 0.5
     base = torch.optim.SGD(network().parameters())
     assert (

@@ -4,7 +4,7 @@ import math
 
 from vsam.errors import check_fraction
 
-__all__ = ["check_budget"]
+__all__ = ["check_budget", "default_gamma"]
 
 _EXAMPLE = "write VSAM(base, budget=0.2, total_steps=epochs * len(loader))"
 
@@ -23,6 +23,11 @@ def check_budget(budget: float | None, target: str | None, total_steps: int | No
     if total_steps is None:
         raise ValueError(f"A budget is spent over the whole run, so its length is needed: {_EXAMPLE}.")
     return share
+
+
+def default_gamma(budget: float | None) -> float:
+    """The decay γ of a reused PSF where the user names none: the paper's 0.7, or what suits the gaps of a budget."""
+    return 0.7 if budget is None else 1 - budget / 2
 
 
 def _share(target: object) -> float:

@@ -5,7 +5,7 @@ from typing import Any, Literal, Unpack
 from torch import nn
 
 from vsam.between import Decayed, Orthogonal, Plain, SurrogateGap, Weighted
-from vsam.budget import check_budget
+from vsam.budget import check_budget, default_gamma
 from vsam.errors import check_fraction
 from vsam.lightning_closure import NO_LOSSES, is_lightning
 from vsam.optimizer import Bases, Options, SharpnessAware
@@ -346,7 +346,8 @@ class VSAM(SharpnessAware):
         model: the network, for its BatchNorm statistics and the order of its layers.
         rho: ρ ≥ 0, the radius.
         alpha: α ≥ 0, how strongly the sampling rate follows the variation; it has to fit the length of the run.
-        gamma: γ in [0, 1], how much of the PSF is left after each step; 0 is the ablation vSAM-A.
+        gamma: γ in [0, 1], how much of the PSF is left after each step; 0 is the ablation vSAM-A. Default: 0.7, with a
+            budget 1 − budget/2, so that a PSF still has about 0.6 of its weight when the next one comes.
         window: N, the steps from one update of the rate to the next.
         slices: M, into which the sorted norms are cut.
         start: the first steps, all sampled.
@@ -358,7 +359,7 @@ class VSAM(SharpnessAware):
         variant: "paper" for what the paper prints, "released" for what the authors' program does.
         budget: in (0, 1], the share of steps that take the second gradient. It is spent to within one sample whatever
             the model, the data and the length of the run, evenly spread and at most ⌈1/budget⌉ steps apart. The law is
-            not asked then: of the settings above only `rho` and `gamma` count, and 0.9 is a better `gamma`.
+            not asked then: of the settings above only `rho` and `gamma` count.
         target: the same in other words: the speed in multiples of SAM's, as "1.6x", from 1 to below 2; the budget is
             2/target − 1.
         total_steps: T, the length of the run, needed with `budget` or `target`.
@@ -380,7 +381,7 @@ class VSAM(SharpnessAware):
         model: nn.Module | None = None,
         rho: float = 0.05,
         alpha: float = Variation.alpha,
-        gamma: float = 0.7,
+        gamma: float | None = None,
         window: int = Variation.window,
         slices: int = Variation.slices,
         start: int = Variation.start,
@@ -400,6 +401,7 @@ class VSAM(SharpnessAware):
         law = Variation if variant == "paper" else ReleasedVariation
         when: When = law(alpha, window, slices, start, initial_samples, min_samples, max_rate, watch, seed)
         share = check_budget(budget, target, total_steps, variant)
+        gamma = default_gamma(share) if gamma is None else gamma
         if share is not None:
             assert total_steps is not None
             when = Even(share, total_steps)

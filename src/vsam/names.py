@@ -44,7 +44,7 @@ NAMED: Mapping[str, Named] = MappingProxyType(
         "esam": Named("ESAM"),
         "vsam": Named("VSAM"),
         "vsam-a": Named("VSAM", {"gamma": 0.0}),
-        "vsam-budget": Named("VSAM", defaults={"gamma": 0.9}, needs=("budget", "target")),
+        "vsam-budget": Named("VSAM", needs=("budget", "target")),
         "msam": Named("MSAM"),
         "gsam": Named("GSAM"),
         "wsam": Named("WSAM"),

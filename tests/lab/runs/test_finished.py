@@ -132,6 +132,8 @@ SUMMARY = {"data": "d", "model": "m", "method": "sam", "seed": 0, "steps": 8, "s
         {"seconds": -1},
         {"ais": 0},
         {"ais": float("inf")},
+        {"price": 0.5},
+        {"price": None},
         {"method": None},
     ],
 )

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 import vsam
+from vsam.budget import default_gamma
 from vsam.lab.data.augment import Augment
 
 __all__ = [
@@ -126,7 +127,7 @@ class VSAMSettings(Section):
     """As in `vsam.VSAM`."""
 
     alpha: NotNegative = default(vsam.VSAM, "alpha")
-    gamma: Fraction = default(vsam.VSAM, "gamma")
+    gamma: Fraction = default_gamma(None)
     window: Count = default(vsam.VSAM, "window")
     slices: Count = default(vsam.VSAM, "slices")
     start: CountOrZero = default(vsam.VSAM, "start")
