@@ -68,9 +68,9 @@ def test_the_page_has_a_table_by_price_and_the_primary_comparison():
 
 
 def test_the_best_trial_of_each_rival_is_chosen_once_all_are_there():
-    trials = [row(f"sam-try-{i}", "sam", [accuracy]) for i, accuracy in enumerate((40.0, 42.0, 41.0))]
-    assert "rho = 0.15" in best_trials(trials)
-    assert "[chosen.cifar10-small-noisy.sam]" in best_trials(trials)
+    trials = [row(f"sam-5-try-{i}", "sam-5", [accuracy]) for i, accuracy in enumerate((40.0, 42.0, 41.0))]
+    assert "rho = 0.4" in best_trials(trials)
+    assert "[chosen.cifar10-small-noisy.sam-5]" in best_trials(trials)
     assert "rho" not in best_trials(trials[:2])
 
 
