@@ -12,7 +12,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 import vsam
-from vsam.lab.bench.memory_child import read_status
+from vsam.lab.bench.memory import read_status
 
 METHODS = {"sam": vsam.SAM, "vsam": vsam.VSAM}
 

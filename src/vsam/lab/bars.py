@@ -1,6 +1,9 @@
 """Progress bars that fit the terminal: each takes one line, and neither the bar nor the time that is left is cut."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -14,12 +17,24 @@ from rich.progress import (
 )
 from rich.table import Column
 
-__all__ = ["fit_name", "fit_note", "make_bars"]
+__all__ = ["bars_or_lines", "fit_name", "fit_note", "make_bars"]
+
+Shown = TypeVar("Shown")
 
 _NARROW = 100  # below so many columns a percentage stands for the count of steps
 _PERCENT, _COUNT = len("100%"), len("9999999/9999999")
 _TIME, _GAPS, _SHORTEST_BAR = len("99:59:59"), 4, 10
 _SHORTEST_NAME, _USUAL_NOTE = 12, 20
+
+
+@contextmanager
+def bars_or_lines(bars: Callable[[Progress], Shown], lines: Callable[[], Shown]) -> Iterator[Shown]:
+    """What shows progress on the standard error: bars if a person is watching, else lines."""
+    if not sys.stderr.isatty():
+        yield lines()
+        return
+    with make_bars(Console(stderr=True)) as progress:
+        yield bars(progress)
 
 
 def make_bars(console: Console) -> Progress:

@@ -28,7 +28,7 @@ def test_json_on_the_standard_output_and_a_folder(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("--workloads", "mpl"), "--workloads does not know 'mpl'. Names: mlp, transformer, resnet20, resnet18."),
-        (("--methods", "sum"), "Unknown method 'sum'. Methods: sgd, sam,"),
+        (("--methods", "sum"), "--methods does not know 'sum'. Names: sgd, sam,"),
         (("--base", "lion"), "--base does not know 'lion'."),
         (("--methods", ","), "--methods needs at least one name, or all."),
         (("--rounds", "1"), "--rounds must be at least 2, got 1"),

@@ -25,11 +25,10 @@ class Told:
         self.tasks: list[str] = []
         self.last = 0
 
-    def begin(self, task: str, total: int) -> None:
-        self.tasks.append(task)
-
-    def advance(self, completed: int) -> None:
-        self.last = completed
+    def __call__(self, task: str, total: int, done: int) -> None:
+        if task not in self.tasks:
+            self.tasks.append(task)
+        self.last = done
 
 
 def test_times_and_counts() -> None:
@@ -78,10 +77,9 @@ def test_fused_bases_are_without_what_refuses_them() -> None:
 
 def test_interrupted_it_keeps_what_it_has() -> None:
     class Interrupts(Told):
-        def begin(self, task: str, total: int) -> None:
+        def __call__(self, task: str, total: int, done: int) -> None:
             if "adamw" in task:
                 raise KeyboardInterrupt
-            super().begin(task, total)
 
     report = run(Plan(("tiny",), ("sgd", "adamw"), ("sgd",), rounds=2, memory=False), Interrupts())
     assert [row.base for row in report.rows] == ["sgd"]

@@ -1,11 +1,10 @@
 """Medians, quartiles and intervals."""
 
 import random
-from statistics import median
 
 import pytest
 
-from vsam.lab.bench.statistics import bootstrap, ratio_interval, spread
+from vsam.lab.bench.statistics import median_interval, ratio_interval, spread
 
 
 def test_spread() -> None:
@@ -24,7 +23,7 @@ def test_an_interval_holds_the_truth_about_as_often_as_it_says() -> None:
     generator = random.Random(0)
     hits = 0
     for _ in range(40):
-        low, high = bootstrap([generator.gauss(1.0, 0.3) for _ in range(40)], median)
+        low, high = median_interval([generator.gauss(1.0, 0.3) for _ in range(40)])
         hits += low <= 1.0 <= high
     assert 34 <= hits <= 40
 

@@ -10,9 +10,8 @@ from torch.optim import Optimizer
 import vsam
 from vsam.lab.bench.bases import Base
 from vsam.lab.bench.workloads import Problem
-from vsam.lab.errors import UserError
 
-__all__ = ["OURS", "Contestant", "Ours", "OursWithLosses", "Plain", "choose"]
+__all__ = ["OURS", "Contestant", "Ours", "OursWithLosses", "Plain"]
 
 
 class Contestant(ABC):
@@ -131,12 +130,3 @@ OURS: tuple[Entry, ...] = (
     _ours("vsam-a", "vSAM-A", lambda base, model: vsam.VSAM(base, model=model, gamma=0.0, start=_EVER), keeps=True),
     _ours("vsam-a", "vSAM-A", lambda base, model: vsam.VSAM(base, model=model, gamma=0.0, start=2), keeps=False),
 )
-
-
-def choose(entries: tuple[Entry, ...], names: list[str] | None) -> list[Entry]:
-    """The entries of these names, in the order of the list; all where no names are given."""
-    known = list(dict.fromkeys(entry.name for entry in entries))
-    for name in names or ():
-        if name not in known:
-            raise UserError(f"Unknown method {name!r}. Methods: {', '.join(known)}.")
-    return [entry for entry in entries if names is None or entry.name in names]

@@ -1,23 +1,27 @@
 """The whole benchmark: timing, counts and memory of every chosen method, as one report."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
+import torch
+
 from vsam.lab.bench.bases import BASES, Base
-from vsam.lab.bench.contestants import OURS, Entry, Plain, choose
+from vsam.lab.bench.contestants import OURS, Entry, Plain
 from vsam.lab.bench.counts import Counts, count_step, count_steps, typical
-from vsam.lab.bench.facts import Facts, gather
 from vsam.lab.bench.memory import HUGE, USUAL, Memory, Size, beyond, check_room, is_measurable, measure_memory
-from vsam.lab.bench.peers import PEERS, why_without_peers
-from vsam.lab.bench.progress import NullProgress, Progress
+from vsam.lab.bench.peers import PEERS, peers_version, why_without_peers
 from vsam.lab.bench.results import Row, make_rows
 from vsam.lab.bench.timing import single_thread, time_rounds
 from vsam.lab.bench.workloads import WORKLOADS, Workload
 from vsam.lab.errors import UserError
+from vsam.lab.runs.environment import describe_environment
 
-__all__ = ["Counted", "Plan", "Report", "run"]
+__all__ = ["Counted", "Plan", "Progress", "Report", "run"]
+
+Progress = Callable[[str, int, int], None]
+"""Is told what is measured, how many units of it there are, and how many are done."""
 
 HUGE_METHODS = ("sam", "vsam", "peer-sam", "peer-sam-foreach")
 
@@ -66,12 +70,17 @@ class Counted:
         return {**asdict(self), "kind": self.kind}
 
 
+def _facts() -> dict[str, Any]:
+    """Versions, hardware and commit; everything is timed on one thread."""
+    return {**describe_environment(torch.device("cpu")), "threads": 1, "pytorch_optimizer": peers_version()}
+
+
 @dataclass
 class Report:
     """What was measured where, and what was left out."""
 
     plan: Plan
-    facts: Facts = field(default_factory=gather)
+    facts: dict[str, Any] = field(default_factory=_facts)
     rows: list[Row] = field(default_factory=list)
     counts: list[Counted] = field(default_factory=list)
     memory: list[Memory] = field(default_factory=list)
@@ -90,7 +99,7 @@ class Report:
         }
 
 
-def run(plan: Plan, progress: Progress | None = None) -> Report:
+def run(plan: Plan, progress: Progress = lambda task, total, done: None) -> Report:
     """Measure everything that the plan names; peers are left out where pytorch_optimizer is not installed.
 
     Interrupted, it returns what was measured until then, marked as not complete.
@@ -100,7 +109,7 @@ def run(plan: Plan, progress: Progress | None = None) -> Report:
     if plan.huge:
         check_room(HUGE)
     try:
-        _measure(entries, report, progress or NullProgress())
+        _measure(entries, report, progress)
     except KeyboardInterrupt:
         report.is_complete = False
         report.notes.append("Interrupted: the rest was not measured.")
@@ -112,13 +121,13 @@ def _measure(entries: Sequence[Entry], report: Report, progress: Progress) -> No
     for workload in (WORKLOADS[name] for name in plan.workloads):
         for base in (BASES[name] for name in plan.bases):
             own = [entry for entry in entries if not (entry.refuses_fused and base.is_fused)]
-            progress.begin(f"{workload.name}, {base.name}: timing", plan.rounds)
-            turns = time_rounds(workload, base, own, plan.rounds, plan.seconds, progress.advance)
+            where = f"{workload.name}, {base.name}"
+            timed = partial(progress, f"{where}: timing", plan.rounds)
+            turns = time_rounds(workload, base, own, plan.rounds, plan.seconds, timed)
             rows = make_rows(workload.name, base.name, own, turns)
             report.rows += rows
             report.notes += _unranked(rows)
-            progress.begin(f"{workload.name}, {base.name}: counting", len(own))
-            report.counts += _count(workload, base, own, progress)
+            report.counts += _count(workload, base, own, partial(progress, f"{where}: counting", len(own)))
     if plan.memory:
         _measure_memory(entries, report, USUAL, progress)
     if plan.huge:
@@ -126,7 +135,7 @@ def _measure(entries: Sequence[Entry], report: Report, progress: Progress) -> No
 
 
 def _entries(plan: Plan, report: Report) -> list[Entry]:
-    entries = choose((*OURS, *PEERS), None if plan.methods is None else list(plan.methods))
+    entries = [entry for entry in (*OURS, *PEERS) if plan.methods is None or entry.name in plan.methods]
     reason = why_without_peers()
     if reason is None or not any(entry.is_peer for entry in entries):
         return entries
@@ -148,9 +157,10 @@ def _unranked(rows: Sequence[Row]) -> list[str]:
     return [f"{where}: too noisy to rank what they add against the best peer: {', '.join(names)}."] if names else []
 
 
-def _count(workload: Workload, base: Base, entries: Sequence[Entry], progress: Progress) -> list[Counted]:
+def _count(workload: Workload, base: Base, entries: Sequence[Entry], advance: Callable[[int], None]) -> list[Counted]:
     found = []
     references: dict[str, tuple[Counts, Counts]] = {}
+    advance(0)
     with single_thread():
         for number, entry in enumerate(entries):
             own = entry.base_of(base)
@@ -162,7 +172,7 @@ def _count(workload: Workload, base: Base, entries: Sequence[Entry], progress: P
                 if counts is not None and entry.keeps in (None, kind):
                     added = counts.beyond(entry.passes[kind], *references[own.name]) if entry.passes else None
                     found.append(Counted(workload.name, base.name, entry.name, entry.label, counts, added))
-            progress.advance(number + 1)
+            advance(number + 1)
     return found
 
 
@@ -186,9 +196,10 @@ def _measure_memory(entries: Sequence[Entry], report: Report, size: Size, progre
     # Only unfused bases: the sizes of tensors do not depend on it, and every method runs.
     base = next((name for name in report.plan.bases if not BASES[name].is_fused), "sgd")
     names = list(dict.fromkeys(entry.name for entry in entries if entry.name != "sgd"))
-    progress.begin(f"memory, {size.rows * size.columns:,} weights", len(names) + 1)
+    advance = partial(progress, f"memory, {size.rows * size.columns:,} weights", len(names) + 1)
+    advance(0)
     alone = measure_memory("sgd", base, size)
-    progress.advance(1)
     for number, name in enumerate(names):
+        advance(number + 1)
         report.memory.append(beyond(name, measure_memory(name, base, size), alone))
-        progress.advance(number + 2)
+    advance(len(names) + 1)

@@ -1,5 +1,6 @@
 """How much memory a method takes beyond the base alone, each in a fresh process, in multiples of the parameters."""
 
+import gc
 import json
 import os
 import subprocess
@@ -8,9 +9,28 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
+from vsam.lab.bench.bases import BASES
+from vsam.lab.bench.contestants import OURS, Entry
+from vsam.lab.bench.peers import PEERS
+from vsam.lab.bench.workloads import Problem
 from vsam.lab.errors import RunError, UserError
 
-__all__ = ["HUGE", "PROMISED", "USUAL", "Memory", "Size", "beyond", "check_room", "is_measurable", "measure_memory"]
+__all__ = [
+    "HUGE",
+    "PROMISED",
+    "USUAL",
+    "Memory",
+    "Size",
+    "beyond",
+    "check_room",
+    "is_measurable",
+    "main",
+    "measure_memory",
+    "read_status",
+]
 
 PROMISED = {
     "sam": (0, 1),
@@ -33,6 +53,7 @@ PROMISED = {
 }
 """What the README promises: kept between steps, and on top of that in the second pass."""
 
+_BATCH = 2
 _TOLERANCE = 0.05  # of the parameters: activations, caches, and what the C library rounds up
 
 
@@ -108,7 +129,7 @@ def check_room(size: Size, copies: int = 7) -> None:
 
 def measure_memory(method: str, base: str, size: Size) -> dict[str, float]:
     """The method's kept and peak memory as the process says, base included."""
-    command = [sys.executable, "-m", "vsam.lab.bench.memory_child", method, base]
+    command = [sys.executable, "-c", f"from {__name__} import main; main()", method, base]
     command += [str(number) for number in (size.rows, size.columns, size.steps)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -124,3 +145,41 @@ def beyond(method: str, own: dict[str, float], base: dict[str, float]) -> Memory
     kept = own["kept"] - base["kept"]
     peak = own["peak"] - base["peak"]
     return Memory(method, kept, peak - kept, int(own["parameter_bytes"]))
+
+
+def read_status(name: str) -> int:
+    """A line of /proc/self/status in bytes: VmRSS for what is resident now, VmHWM for the most there ever was."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+
+
+def _measure(method: str, base: str, size: Size) -> dict[str, float]:
+    """Resident memory in multiples of the parameters, kept after the steps and at their peak.
+
+    A layer of `rows × columns` weights on a batch of two has activations of a few kilobytes. Its tensors are larger
+    than what the C library keeps for later, so that memory is resident exactly while a tensor lives.
+    """
+    entry = next(entry for entry in (*OURS, *PEERS) if entry.name == method)  # of vSAM's two the one that samples
+    torch.set_num_threads(1)
+    _train(entry, base, Size(8, 8, size.steps))  # everything that is loaded on first use is loaded now
+    gc.collect()
+    before = read_status("VmRSS")
+    alive = _train(entry, base, size)
+    kept, peak = read_status("VmRSS") - before, read_status("VmHWM") - before
+    del alive
+    return {"parameter_bytes": size.num_bytes, "kept": kept / size.num_bytes, "peak": peak / size.num_bytes}
+
+
+def _train(entry: Entry, base: str, size: Size) -> object:
+    model = nn.Linear(size.columns, size.rows, bias=False)
+    problem = Problem(model, [(torch.randn(_BATCH, size.columns), torch.zeros(_BATCH, dtype=torch.long))])
+    contestant = entry.make(problem, entry.base_of(BASES[base]))
+    for _ in range(size.steps):
+        contestant.step()
+    return contestant
+
+
+def main() -> None:
+    """What the fresh process does: measure what its arguments say, which are method, base, rows, columns and steps."""
+    method, base, *numbers = sys.argv[1:]
+    print(json.dumps(_measure(method, base, Size(*map(int, numbers)))))

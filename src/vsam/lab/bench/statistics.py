@@ -1,11 +1,12 @@
 """Medians with their spread, and how sure they are."""
 
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from statistics import median, quantiles
 
-__all__ = ["Spread", "bootstrap", "ratio_interval", "spread"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Spread", "median_interval", "ratio_interval", "spread"]
 
 RESAMPLES = 1000
 Interval = tuple[float, float]
@@ -29,29 +30,27 @@ class Spread:
 
 def spread(values: Sequence[float]) -> Spread:
     """The spread of at least one value."""
-    low, _, high = quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
-    return Spread(median(values), low, high, bootstrap(values, median))
+    low, median, high = np.percentile(values, [25, 50, 75]).tolist()
+    return Spread(median, low, high, median_interval(values))
 
 
-def bootstrap(values: Sequence[float], statistic: Callable[[Sequence[float]], float], seed: int = 0) -> Interval:
-    """The 95 % interval of a statistic over resampled values."""
-    generator = random.Random(seed)
-    found = sorted(statistic(generator.choices(values, k=len(values))) for _ in range(RESAMPLES))
-    return _middle(found)
+def median_interval(values: Sequence[float]) -> Interval:
+    """The 95 % interval of the median over resampled values."""
+    return _middle(_medians(values, np.random.default_rng(0)))
 
 
-def ratio_interval(values: Sequence[float], others: Sequence[float], seed: int = 0) -> Interval | None:
+def ratio_interval(values: Sequence[float], others: Sequence[float]) -> Interval | None:
     """The 95 % interval of median(values) / median(others), each resampled; None where the divisor may be zero."""
-    generator = random.Random(seed)
-    found = []
-    for _ in range(RESAMPLES):
-        divisor = median(generator.choices(others, k=len(others)))
-        if divisor <= 0:
-            return None
-        found.append(median(generator.choices(values, k=len(values))) / divisor)
-    return _middle(sorted(found))
+    generator = np.random.default_rng(0)
+    divisors = _medians(others, generator)
+    return None if divisors.min() <= 0 else _middle(_medians(values, generator) / divisors)
 
 
-def _middle(found: Sequence[float]) -> Interval:
-    edge = len(found) // 40
-    return found[edge], found[-1 - edge]
+def _medians(values: Sequence[float], generator: np.random.Generator) -> NDArray[np.float64]:
+    medians: NDArray[np.float64] = np.median(generator.choice(values, (RESAMPLES, len(values))), axis=1)
+    return medians
+
+
+def _middle(found: NDArray[np.float64]) -> Interval:
+    low, high = np.percentile(found, [2.5, 97.5]).tolist()
+    return low, high

@@ -9,6 +9,7 @@ from vsam.lab.bench.memory import Memory
 from vsam.lab.bench.results import Ratio, Row
 from vsam.lab.bench.statistics import Spread
 from vsam.lab.bench.workloads import WORKLOADS
+from vsam.lab.comparison.tables import markdown_table
 
 __all__ = ["READING", "Section", "sections", "to_markdown", "to_terminal"]
 
@@ -60,9 +61,7 @@ def to_terminal(section: Section) -> Table:
 
 def to_markdown(section: Section) -> str:
     """The same table for a page."""
-    rule = ("---", *("---:" for _ in section.headings[1:]))
-    table = "".join(f"| {' | '.join(line)} |\n" for line in (section.headings, rule, *section.lines))
-    return f"## {section.title}\n\n{table}"
+    return f"## {section.title}\n\n{markdown_table([section.headings, *section.lines])}"
 
 
 _TIMES = ("method", "turns", "step ms", "base alone = 1", "added ms", "added, best peer = 1", "goal")

@@ -102,6 +102,7 @@ def time_rounds(
         advance: called with the number of completed rounds.
         seed: of the order in which contestants take their turns, drawn anew for each round.
     """
+    advance(0)
     shuffle = random.Random(seed)
     seats = _seats(workload, base, entries)
     with single_thread():

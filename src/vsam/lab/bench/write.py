@@ -1,14 +1,24 @@
 """The report as files: Markdown, JSON and the picture."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from vsam.lab.bench.facts import in_words
 from vsam.lab.bench.measure import Report
 from vsam.lab.bench.tables import READING, sections, to_markdown
 from vsam.lab.files import write_atomically
 
-__all__ = ["to_json", "to_page", "write_folder"]
+__all__ = ["in_words", "to_json", "to_page", "write_folder"]
+
+
+def in_words(facts: Mapping[str, Any]) -> str:
+    """Where a benchmark was run, as a sentence."""
+    peers = f", pytorch_optimizer {facts['pytorch_optimizer']}" if facts["pytorch_optimizer"] else ""
+    return (
+        f"{facts['device']}, {facts['cores']} cores, one thread; vsam {facts['vsam']} at {facts['commit']}, "
+        f"torch {facts['torch']}, Python {facts['python']}{peers}."
+    )
 
 
 def to_json(report: Report, command: str) -> str:

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from vsam.lab.cli import complete
 from vsam.lab.cli.options import (
     Changes,
@@ -17,6 +15,7 @@ from vsam.lab.cli.options import (
     Use,
     check_seeds,
     folder,
+    option,
     resumable,
     typed_command,
 )
@@ -36,18 +35,13 @@ _File = Path | None
 
 
 def _output(name: str) -> Any:
-    return typer.Option(f"--{name}", metavar="FILE", help=f"Write the table as {name}; - for the standard output.")
+    return option(f"--{name}", f"Write the table as {name}; - for the standard output.", metavar="FILE")
 
 
 def compare(
-    recipe: Annotated[
-        str, typer.Option("--recipe", help="A recipe's name or file.", autocompletion=complete.recipes)
-    ] = "fashion-mini",
-    methods: Annotated[
-        str,
-        typer.Option("--methods", help="Comma-separated names, or 'all'.", autocompletion=complete.methods),
-    ] = "sgd,sam,vsam",
-    seeds: Annotated[int, typer.Option("--seeds", help="How many seeds, at least 1.")] = 3,
+    recipe: Annotated[str, option("--recipe", "A recipe's name or file.", complete.recipes)] = "fashion-mini",
+    methods: Annotated[str, option("--methods", "Comma-separated names, or 'all'.", complete.methods)] = "sgd,sam,vsam",
+    seeds: Annotated[int, option("--seeds", "How many seeds, at least 1.")] = 3,
     out: Out = None,
     tiny: Tiny = False,
     changes: Changes = None,

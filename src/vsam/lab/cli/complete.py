@@ -35,6 +35,11 @@ def method(incomplete: str) -> Found:
     return [(row.name, row.summary) for row in all_methods() if row.name.startswith(incomplete)]
 
 
+def _named(known: Iterable[str]) -> Callable[[str], Found]:
+    """Completes one of these names."""
+    return lambda incomplete: [(name, "") for name in known if name.startswith(incomplete)]
+
+
 def listed(known: Callable[[], Iterable[str]]) -> Callable[[str], Found]:
     """Completes the last of comma-separated names, leaving out those that were given."""
 
@@ -71,13 +76,4 @@ methods = listed(lambda: ["all", *(row.name for row in all_methods())])
 workloads = listed(lambda: ["all", *names.WORKLOADS])
 benched = listed(lambda: ["all", *names.BENCHED])
 bases = listed(lambda: ["all", *names.BASES])
-
-
-def studies(incomplete: str) -> Found:
-    """Studies by name."""
-    return [(name, "") for name in names.STUDIES if name.startswith(incomplete)]
-
-
-def scales(incomplete: str) -> Found:
-    """Scales by name."""
-    return [(name, "") for name in names.SCALES if name.startswith(incomplete)]
+studies, scales = _named(names.STUDIES), _named(names.SCALES)

@@ -2,10 +2,10 @@
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,33 +26,33 @@ __all__ = [
     "Use",
     "check_seeds",
     "folder",
+    "option",
     "resumable",
     "typed_command",
 ]
+
+
+def option(flag: str, help: str, found: Callable[[str], complete.Found] | None = None, **more: Any) -> Any:
+    """An option of a command: its flag, what it does, and what the shell completes; `more` is typer's."""
+    return typer.Option(flag, help=help, autocompletion=found, **more)
+
 
 RecipeName = Annotated[
     str, typer.Argument(help="A recipe's name (see vsam recipes) or file.", autocompletion=complete.recipes)
 ]
 Changes = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Change a setting; dots reach into tables. May be repeated.",
-        autocompletion=complete.settings,
+    option(
+        "--set", "Change a setting; dots reach into tables. May be repeated.", complete.settings, metavar="KEY=VALUE"
     ),
 ]
-Tiny = Annotated[bool, typer.Option("--tiny", help="Shrink the recipe to a run of seconds.")]
-DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", help="Dataset directory. Default: $VSAM_DATA, else the user's cache.")
-]
-Device = Annotated[str | None, typer.Option("--device", help="cpu, cuda, cuda:1, mps. Default: the best there is.")]
-TensorBoard = Annotated[
-    bool, typer.Option("--tensorboard", help="Write TensorBoard logs too, to each run's folder tensorboard/.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead, for programs.")]
+Tiny = Annotated[bool, option("--tiny", "Shrink the recipe to a run of seconds.")]
+DataDir = Annotated[Path | None, option("--data-dir", "Dataset directory. Default: $VSAM_DATA, else the user's cache.")]
+Device = Annotated[str | None, option("--device", "cpu, cuda, cuda:1, mps. Default: the best there is.")]
+TensorBoard = Annotated[bool, option("--tensorboard", "Write TensorBoard logs too, to each run's folder tensorboard/.")]
+Json = Annotated[bool, option("--json", "Print JSON instead, for programs.")]
 JsonFile = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", help="Write the results as JSON; - for the standard output.")
+    Path | None, option("--json", "Write the results as JSON; - for the standard output.", metavar="FILE")
 ]
 
 
@@ -64,15 +64,9 @@ def _import(files: list[Path] | None) -> list[Path] | None:
 
 Use = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--use",
-        metavar="FILE.py",
-        help="Import methods, models and data of your own.",
-        callback=_import,
-        is_eager=True,
-    ),
+    option("--use", "Import methods, models and data of your own.", metavar="FILE.py", callback=_import, is_eager=True),
 ]
-Out = Annotated[str | None, typer.Option("--out", metavar="FOLDER", help="The folder to write to.")]
+Out = Annotated[str | None, option("--out", "The folder to write to.", metavar="FOLDER")]
 
 
 _MOST_SEEDS = 1000

@@ -3,14 +3,14 @@
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress, TaskID
 from rich.text import Text
 
-from vsam.lab.bars import fit_name, fit_note, make_bars
+from vsam.lab.bars import bars_or_lines, fit_name, fit_note
 from vsam.lab.comparison.progress import NullProgress
 from vsam.lab.comparison.progress import Progress as Shown
 from vsam.lab.text import one_line
@@ -22,17 +22,9 @@ Cell = tuple[str, int]
 _SECONDS_BETWEEN_LINES = 5.0  # so that what is done at once says nothing
 
 
-@contextmanager
-def make_progress(*, is_shown: bool = True) -> Iterator[Shown]:
+def make_progress(*, is_shown: bool = True) -> AbstractContextManager[Shown]:
     """Bars if a person is watching, else lines; nothing where another process shows the same."""
-    if not is_shown:
-        yield NullProgress()
-        return
-    if not sys.stderr.isatty():
-        yield Lines()
-        return
-    with make_bars(Console(stderr=True)) as progress:
-        yield Bars(progress)
+    return bars_or_lines(Bars, Lines) if is_shown else nullcontext(NullProgress())
 
 
 @contextmanager

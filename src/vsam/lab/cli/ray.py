@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from vsam.lab.cli.options import option
 from vsam.lab.errors import UserError
 
 if TYPE_CHECKING:
@@ -15,15 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Ray", "Workers", "choose_ray_device", "trainer"]
 
-Ray = Annotated[
-    str | None,
-    typer.Option(
-        "--ray",
-        metavar="[ADDRESS]",
-        help="Train the runs as Ray tasks, here or on a cluster. On GPUs each run has one of its own.",
-    ),
-]
-Workers = Annotated[int, typer.Option("--workers", help="With --ray: processes per run, which share its batches.")]
+_TASKS = "Train the runs as Ray tasks, here or on a cluster. On GPUs each run has one of its own."
+Ray = Annotated[str | None, option("--ray", _TASKS, metavar="[ADDRESS]")]
+Workers = Annotated[int, option("--workers", "With --ray: processes per run, which share its batches.")]
 
 
 def choose_ray_device(name: str | None, ray: str | None) -> "torch.device":

@@ -9,7 +9,7 @@ import typer
 from vsam.lab.cli import complete
 from vsam.lab.cli.compare import method_names
 from vsam.lab.cli.names import SCALES, STUDIES
-from vsam.lab.cli.options import DataDir, Device, JsonFile, Out, TensorBoard, Use, check_seeds, folder
+from vsam.lab.cli.options import DataDir, Device, JsonFile, Out, TensorBoard, Use, check_seeds, folder, option
 from vsam.lab.cli.output import check_runs
 from vsam.lab.cli.ray import Ray, Workers
 from vsam.lab.errors import UserError
@@ -25,35 +25,29 @@ def study(
     ] = None,
     scale: Annotated[
         str,
-        typer.Option(
+        option(
             "--scale",
-            help="tiny (seconds), small (hours on two cores) or paper (about 1,000 GPU hours for table1).",
-            autocompletion=complete.scales,
+            "tiny (seconds), small (hours on two cores) or paper (about 1,000 GPU hours for table1).",
+            complete.scales,
         ),
     ] = "small",
     out: Out = None,
     seeds: Annotated[
-        int | None,
-        typer.Option("--seeds", help="How many seeds. Default: as before; at first 3, tiny 1, frontier 5, trials 1."),
+        int | None, option("--seeds", "How many seeds. Default: as before; at first 3, tiny 1, frontier 5, trials 1.")
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="PART", help="Run only this part, e.g. cifar10-small.")
+        list[str] | None, option("--only", "Run only this part, e.g. cifar10-small.", metavar="PART")
     ] = None,
     methods: Annotated[
-        str,
-        typer.Option(
-            "--methods", help="Run only these methods: comma-separated names.", autocompletion=complete.methods
-        ),
+        str, option("--methods", "Run only these methods: comma-separated names.", complete.methods)
     ] = "all",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be trained, how long it takes, and how much disk.")
+        bool, option("--dry-run", "Only say what would be trained, how long it takes, and how much disk.")
     ] = False,
     compare_paper: Annotated[
-        bool, typer.Option("--compare-paper", help="Say which of the paper's claims the studies in FOLDER support.")
+        bool, option("--compare-paper", "Say which of the paper's claims the studies in FOLDER support.")
     ] = False,
-    details: Annotated[
-        bool, typer.Option("--details", help="With --compare-paper: every effect, its interval and why.")
-    ] = False,
+    details: Annotated[bool, option("--details", "With --compare-paper: every effect, its interval and why.")] = False,
     ray: Ray = None,
     workers: Workers = 1,
     json: JsonFile = None,
@@ -68,7 +62,7 @@ def study(
     takes with --dry-run before you start a long one.
     """
     _check(name, scale, seeds, compare_paper, details, dry_run, json)
-    from vsam.lab.cli.study_run import Request, compare_with_paper, run, show_estimate
+    from vsam.lab.cli.study_run import compare_with_paper, run, show_estimate
     from vsam.lab.study.plan import STUDIES as KNOWN
     from vsam.lab.study.study import SCALES as KNOWN_SCALES
     from vsam.lab.study.write import check_scale, seeds_before
@@ -85,23 +79,24 @@ def study(
         if KNOWN[name].measure and any(given.values()):
             option = next(option for option, value in given.items() if value)
             raise UserError(f"{option} does nothing for {name}, which trains no network. Leave it out.")
-        request = Request(
-            study=KNOWN[name],
-            scale=chosen,
-            seeds=seeds or max(KNOWN[name].seeds_at(chosen), seeds_before(target, name)),
-            out=target,
-            only=tuple(only or ()),
-            methods=() if methods == "all" else tuple(method_names(methods)),
+        count = seeds or max(KNOWN[name].seeds_at(chosen), seeds_before(target, name))
+        named = () if methods == "all" else tuple(method_names(methods))
+        runs = {"only": tuple(only or ()), "methods": named}
+        if dry_run:
+            return show_estimate(KNOWN[name], chosen, count, target, json, **runs)
+        failures, damaged = run(
+            KNOWN[name],
+            chosen,
+            count,
+            target,
+            json,
             data_dir=data_dir,
             device=device,
             ray=ray,
             workers=workers,
             tensorboard=tensorboard,
-            json=json,
+            **runs,
         )
-        if dry_run:
-            return show_estimate(request)
-        failures, damaged = run(request)
     if compare_paper:
         compare_with_paper(target, details, json)
     check_runs(failures, damaged)

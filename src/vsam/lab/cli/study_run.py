@@ -3,7 +3,6 @@
 import json as json_module
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from vsam.lab.cli.options import resumable, typed_command
@@ -13,44 +12,24 @@ from vsam.lab.cli.ray import choose_ray_device, trainer
 from vsam.lab.errors import UserError
 from vsam.lab.files import is_standard_output, make_folder, write_atomically, write_output
 from vsam.lab.runs.tensorboard import observer
-from vsam.lab.study.estimate import Estimate, estimate_study
+from vsam.lab.study.estimate import estimate_study
 from vsam.lab.study.run import run_study
 from vsam.lab.study.study import Outcome, Scale, Study
 from vsam.lab.study.write import read_studies, write_study
 
-__all__ = ["Request", "compare_with_paper", "run", "show_estimate"]
+__all__ = ["compare_with_paper", "run", "show_estimate"]
 
 
-@dataclass(frozen=True)
-class Request:
-    """A study as the user asked for it; the arguments are the options of the command."""
-
-    study: Study
-    scale: Scale
-    seeds: int
-    out: Path
-    only: tuple[str, ...]
-    methods: tuple[str, ...]
-    data_dir: Path | None
-    device: str | None
-    ray: str | None
-    workers: int
-    tensorboard: bool
-    json: Path | None
-
-    def estimate(self) -> Estimate:
-        """What it will take."""
-        return estimate_study(self.study, self.scale, self.seeds, self.out, only=self.only, methods=self.methods)
-
-
-def show_estimate(request: Request) -> None:
+def show_estimate(
+    study: Study, scale: Scale, seeds: int, out: Path, json: Path | None, only: Sequence[str], methods: Sequence[str]
+) -> None:
     """Say what the study would take."""
-    estimate = request.estimate()
-    write_output(request.json, json_module.dumps(estimate.to_dict(), indent=2) + "\n")
-    if is_standard_output(request.json):
+    estimate = estimate_study(study, scale, seeds, out, only=only, methods=methods)
+    write_output(json, json_module.dumps(estimate.to_dict(), indent=2) + "\n")
+    if is_standard_output(json):
         return
-    if request.study.measure:
-        say(f"{request.study.name} trains no network: it needs one core, and neither data nor a GPU.")
+    if study.measure:
+        say(f"{study.name} trains no network: it needs one core, and neither data nor a GPU.")
         return
     console = make_console()
     console.print(estimate.table())
@@ -59,40 +38,46 @@ def show_estimate(request: Request) -> None:
         console.print("Nothing was trained: leave out --dry-run to start.")
 
 
-def run(request: Request) -> tuple[list[str], list[Path]]:
-    """Run the study, write it and show it; returns the failures, and the folders of damaged runs."""
+def run(
+    study: Study,
+    scale: Scale,
+    seeds: int,
+    out: Path,
+    json: Path | None,
+    *,
+    data_dir: Path | None,
+    device: str | None,
+    ray: str | None,
+    workers: int,
+    tensorboard: bool,
+    **chosen: Sequence[str],
+) -> tuple[list[str], list[Path]]:
+    """Run the study, write it and show it; returns the failures, and the folders of damaged runs.
+
+    The arguments are the options of the command; `chosen` are `only` and `methods`.
+    """
     outcome: Outcome
     damaged: list[Path] = []
-    if request.study.measure:
-        make_folder(request.out)
+    if study.measure:
+        make_folder(out)
         with resumable(), make_progress() as progress:
-            outcome = request.study.measure(request.scale, request.out, progress)
+            outcome = study.measure(scale, out, progress)
     else:
-        device, observe = choose_ray_device(request.device, request.ray), observer(request.tensorboard)
-        if (estimate := request.estimate()).missing:
+        where, observe = choose_ray_device(device, ray), observer(tensorboard)
+        if (estimate := estimate_study(study, scale, seeds, out, **chosen)).missing:
             say(estimate.sentence(), err=True)
-        make_folder(request.out)
-        with resumable(), trainer(request.ray, request.workers) as train, make_progress() as progress:
+        make_folder(out)
+        with resumable(), trainer(ray, workers) as train, make_progress() as progress:
             outcome = trained = run_study(
-                request.study,
-                request.scale,
-                request.seeds,
-                request.out,
-                request.data_dir,
-                device,
-                progress,
-                only=request.only,
-                methods=request.methods,
-                train=train,
-                observe=observe,
+                study, scale, seeds, out, data_dir, where, progress, train=train, observe=observe, **chosen
             )
             damaged = trained.damaged
     content = outcome.to_dict()
     if content["rows"]:
-        paths = write_study(outcome, request.out, typed_command())
-        write_output(request.json, json_module.dumps(content, indent=2) + "\n")
-        if not is_standard_output(request.json):
-            _show(outcome, request.out, paths)
+        paths = write_study(outcome, out, typed_command())
+        write_output(json, json_module.dumps(content, indent=2) + "\n")
+        if not is_standard_output(json):
+            _show(outcome, out, paths)
     return outcome.failures, damaged
 
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from vsam.lab.cli import complete
 from vsam.lab.cli.options import (
     Changes,
@@ -20,6 +18,7 @@ from vsam.lab.cli.options import (
     Use,
     check_seeds,
     folder,
+    option,
     resumable,
 )
 from vsam.lab.cli.output import say
@@ -36,28 +35,23 @@ __all__ = ["tune"]
 def tune(
     recipe: RecipeName = "fashion-mini",
     method: Annotated[
-        str | None,
-        typer.Option(
-            "--method", help="Whose settings are searched. Default: the recipe's.", autocompletion=complete.method
-        ),
+        str | None, option("--method", "Whose settings are searched. Default: the recipe's.", complete.method)
     ] = None,
-    trials: Annotated[int, typer.Option("--trials", help="How many in all, those of earlier calls included.")] = 20,
+    trials: Annotated[int, option("--trials", "How many in all, those of earlier calls included.")] = 20,
     search: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--search",
+            "Comma-separated KEY=LOW:HIGH or KEY=LOW:HIGH:log. Default: the method's ranges.",
             metavar="RANGES",
-            help="Comma-separated KEY=LOW:HIGH or KEY=LOW:HIGH:log. Default: the method's ranges.",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", help="Runs per trial, whose mean counts.")] = 1,
+    seeds: Annotated[int, option("--seeds", "Runs per trial, whose mean counts.")] = 1,
     storage: Annotated[
-        str | None,
-        typer.Option("--storage", metavar="URL", envvar="VSAM_STORAGE", help="A database, to share the work."),
+        str | None, option("--storage", "A database, to share the work.", metavar="URL", envvar="VSAM_STORAGE")
     ] = None,
     timeout: Annotated[
-        float | None,
-        typer.Option("--timeout", metavar="MINUTES", help="Stop after so long; rerun the command to resume."),
+        float | None, option("--timeout", "Stop after so long; rerun the command to resume.", metavar="MINUTES")
     ] = None,
     out: Out = None,
     tiny: Tiny = False,

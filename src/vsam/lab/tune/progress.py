@@ -2,14 +2,12 @@
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import timedelta
 
-from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from vsam.lab.bars import fit_note, make_bars
+from vsam.lab.bars import bars_or_lines, fit_note
 from vsam.lab.tune.best import settings_text
 from vsam.lab.tune.results import Result
 from vsam.lab.tune.search import Watcher
@@ -18,14 +16,9 @@ from vsam.lab.tune.space import Value
 __all__ = ["Bars", "Lines", "make_watcher"]
 
 
-@contextmanager
-def make_watcher() -> Iterator[Watcher]:
+def make_watcher() -> AbstractContextManager[Watcher]:
     """Bars if a person is watching, else lines."""
-    if not sys.stderr.isatty():
-        yield Lines()
-        return
-    with make_bars(Console(stderr=True)) as progress:
-        yield Bars(progress)
+    return bars_or_lines(Bars, Lines)
 
 
 class Bars:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from optuna import Study, Trial
+from optuna import Study, Trial, create_study
 from optuna.pruners import BasePruner
 from optuna.trial import FrozenTrial, TrialState
 
@@ -15,7 +15,7 @@ from vsam.lab.files import make_folder
 from vsam.lab.tune.plan import Plan, enter_folder
 from vsam.lab.tune.sampler import Sampler, distribution
 from vsam.lab.tune.space import own_values
-from vsam.lab.tune.storage import open_database, open_file, open_study
+from vsam.lab.tune.storage import open_database, open_file
 
 __all__ = ["Queue"]
 
@@ -47,7 +47,14 @@ class Queue:
             database = None if storage is None else open_database(storage)  # first, lest a typo be noted in the folder
             self._place = enter_folder(folder, plan, storage is not None)
             self._storage = database or open_file(folder)
-            self.study: Study = open_study(self._storage, plan.name, sampler, pruner)
+            self.study: Study = create_study(
+                storage=self._storage,
+                study_name=plan.name,
+                sampler=sampler,
+                pruner=pruner,
+                direction="maximize",
+                load_if_exists=True,
+            )
 
     @property
     def num_done(self) -> int:

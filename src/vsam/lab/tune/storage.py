@@ -8,16 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
-from optuna import Study, create_study
 from optuna.exceptions import StorageInternalError
-from optuna.pruners import BasePruner
-from optuna.samplers import BaseSampler
 from optuna.storages import RDBStorage
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from vsam.lab.errors import RunError, UserError
 
-__all__ = ["DATABASE", "open_database", "open_file", "open_study", "storage_errors"]
+__all__ = ["DATABASE", "open_database", "open_file", "storage_errors"]
 
 DATABASE = "study.db"
 """The file of a search that is given no storage."""
@@ -56,13 +53,6 @@ def open_database(url: str) -> RDBStorage:
                 raise
             time.sleep(1)  # another machine may be creating the tables at this moment
     raise AssertionError
-
-
-def open_study(storage: RDBStorage, name: str, sampler: BaseSampler, pruner: BasePruner) -> Study:
-    """The study of that name, which is begun where there is none."""
-    return create_study(
-        storage=storage, study_name=name, sampler=sampler, pruner=pruner, direction="maximize", load_if_exists=True
-    )
 
 
 @contextmanager
