@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 
@@ -11,6 +11,8 @@ from vsam.lab.data.dataset import Dataset
 from vsam.lab.errors import DataError
 
 __all__ = ["Batch", "Batches", "share"]
+
+_USUAL: Augment | None = Augment()
 
 
 class Batch(NamedTuple):
@@ -77,46 +79,17 @@ class Batches:
 
     @classmethod
     def train(
-        cls,
-        dataset: Dataset,
-        *,
-        batch_size: int = 128,
-        seed: int = 0,
-        augment: Augment | None = Augment(),  # noqa: B008 - frozen
-        channels_last: bool = False,
-        rank: int = 0,
-        size: int = 1,
+        cls, dataset: Dataset, *, batch_size: int = 128, augment: Augment | None = _USUAL, **options: Any
     ) -> Self:
-        """Shuffled, augmented batches of the training split."""
-        return cls(
-            dataset.train_images,
-            dataset.train_labels,
-            mean=dataset.mean,
-            std=dataset.std,
-            batch_size=batch_size,
-            shuffle=True,
-            augment=augment,
-            seed=seed,
-            channels_last=channels_last,
-            rank=rank,
-            size=size,
-        )
+        """Shuffled, augmented batches of the training split; `options` are those of the class."""
+        options |= {"mean": dataset.mean, "std": dataset.std, "shuffle": True, "augment": augment}
+        return cls(dataset.train_images, dataset.train_labels, batch_size=batch_size, **options)
 
     @classmethod
-    def test(
-        cls, dataset: Dataset, *, batch_size: int = 512, channels_last: bool = False, rank: int = 0, size: int = 1
-    ) -> Self:
+    def test(cls, dataset: Dataset, *, batch_size: int = 512, **options: Any) -> Self:
         """Batches of the test split, in order and only normalised."""
-        return cls(
-            dataset.test_images,
-            dataset.test_labels,
-            mean=dataset.mean,
-            std=dataset.std,
-            batch_size=batch_size,
-            channels_last=channels_last,
-            rank=rank,
-            size=size,
-        )
+        options |= {"mean": dataset.mean, "std": dataset.std}
+        return cls(dataset.test_images, dataset.test_labels, batch_size=batch_size, **options)
 
     def __len__(self) -> int:
         return -(-len(self.images) // self.batch_size)

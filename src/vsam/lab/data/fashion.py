@@ -28,18 +28,8 @@ __all__ = [
     "load_fashion_mini",
 ]
 
-CLASS_NAMES = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
-)
+_CLASSES = "T-shirt/top, Trouser, Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot"
+CLASS_NAMES = tuple(_CLASSES.split(", "))
 _FOLDER = "fashion-mnist"
 _IDX_BYTES = 0x08
 _SMALLEST_GZIP = 18

@@ -48,6 +48,7 @@ def choose_rank_device(name: str | None) -> torch.device:
 def join(device: torch.device) -> Iterator[Ranks]:
     """The processes that torchrun has started with this one, or this one alone.
 
+    Within the block a run must be closed again: a process whose DDP module outlives the group may never end.
     SIGTERM and Ctrl-C, which torchrun passes on to all of them, set `stop_wanted`. A process that ends, or answers
     nobody for ten minutes, ends the others with a `LostRankError`.
     """
