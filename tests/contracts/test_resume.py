@@ -95,21 +95,24 @@ _PROGRAM = """
 import sys
 import test_resume
 from contract_table import Run
-method, base, number, source, target = sys.argv[1:]
-run = test_resume._load(Run(method, base), open(source, "rb").read()).go(first=int(number))
-open(target, "wb").write(test_resume._save(run))
+folder, *cases = sys.argv[1:]
+for case in cases:
+    run = test_resume._load(Run(*case.split()), open(f"{folder}/{case}.before", "rb").read()).go(first=15)
+    open(f"{folder}/{case}.after", "wb").write(test_resume._save(run))
 """
 
 
-@pytest.mark.parametrize(("method", "base"), [("vsam", "momentum"), ("esam", "adamw")])
-def test_in_a_new_process(method: str, base: str, tmp_path: Path) -> None:
-    run = Run(method, base).go(last=15)
-    source, target, here = tmp_path / "before", tmp_path / "after", Path(__file__).parent
-    source.write_bytes(_save(run))
+def test_in_a_new_process(tmp_path: Path) -> None:
+    cases: dict[str, Any] = {"vsam momentum": None, "esam adamw": None}
+    for case in cases:
+        run = Run(*case.split()).go(last=15)
+        (tmp_path / f"{case}.before").write_bytes(_save(run))
+        cases[case] = torch.load(io.BytesIO(_save(run.go(first=15))), weights_only=True)
+    here = Path(__file__).parent
     program = f"import sys; sys.path[:0] = [{str(here)!r}, {str(here.parent)!r}]\n{_PROGRAM}"
-    subprocess.run([sys.executable, "-c", program, method, base, "15", source, target], check=True)
-    expected = torch.load(io.BytesIO(_save(run.go(first=15))), weights_only=True)
-    assert_same(torch.load(target, weights_only=True), expected)
+    subprocess.run([sys.executable, "-c", program, str(tmp_path), *cases], check=True)
+    for case, expected in cases.items():
+        assert_same(torch.load(tmp_path / f"{case}.after", weights_only=True), expected)
 
 
 def test_the_state_is_the_bases_and_one_entry() -> None:

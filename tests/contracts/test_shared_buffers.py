@@ -82,7 +82,7 @@ def test_gradients_that_are_views_of_ddps_buckets(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, __file__, str(rank), str(port), str(width), str(tmp_path)], env=environment)
         for rank in range(2)
     ]
-    assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
+    assert [worker.wait(timeout=900) for worker in workers] == [0, 0]
     model = _network(width)
     inputs = torch.randn(8, width, generator=torch.Generator().manual_seed(1))
     expected = _psf(model, model, inputs)

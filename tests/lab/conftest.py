@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -24,6 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+@cache  # tests of a file share helpers and fixtures, and cases of a test everything
 def _starts_processes(function: Callable[..., Any]) -> bool:
     function = getattr(function, "hypothesis", function)
     code, names = getattr(function, "__code__", None), getattr(function, "__globals__", {})

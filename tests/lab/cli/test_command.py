@@ -329,7 +329,7 @@ main()
 
 
 def test_without_the_labs_packages_the_command_says_what_to_install():
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", BLOCKED], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", BLOCKED], capture_output=True, text=True, timeout=900)
     assert done.returncode == 1
     assert "pip install 'vsam[lab]'" in done.stderr
     assert "Traceback" not in done.stderr
@@ -349,6 +349,6 @@ def test_the_installed_command_is_this_one():
     script = os.path.join(os.path.dirname(sys.executable), "vsam")
     if not os.path.exists(script):
         pytest.skip("the package is not installed beside this Python")
-    done = subprocess.run([script, "models", "--json"], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([script, "models", "--json"], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0
     assert [row["name"] for row in json.loads(done.stdout)] == models.names()

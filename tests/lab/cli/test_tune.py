@@ -92,7 +92,7 @@ def test_killed_at_random_moments(searched, tmp_path):
     draw = random.Random(0)
     for _ in range(3):
         command = Command(ARGUMENTS, tmp_path).start()
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + 900
         while command.is_running and "epoch" not in command.stderr and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(draw.uniform(0, 0.5))

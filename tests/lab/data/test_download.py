@@ -175,7 +175,7 @@ def other_process(target):
             time.sleep(0.01)
         yield process, server
         server.go_on.set()
-        process.join(60)
+        process.join(600)
 
 
 def test_a_second_process_waits_and_fetches_nothing(target, other_process, capsys):
@@ -185,7 +185,7 @@ def test_a_second_process_waits_and_fetches_nothing(target, other_process, capsy
     assert target.read_bytes() == CONTENT
     assert server.requests == [None]
     assert capsys.readouterr().err == "tiny.tar.gz: another process is downloading it. Waiting for that.\n"
-    process.join(60)
+    process.join(600)
     assert process.exitcode == 0
     assert files(target) == ["tiny.tar.gz"]
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from vsam.lab import models
 
-SMALL = ["resnet18", "resnet8", "wrn10-1", "pyramidnet8-9", "mobilenet"]
+SMALL = ["resnet18", "resnet8", "wrn10-1", "pyramidnet8-9", "mobilenet-25"]
 
 
 def small(name: str) -> nn.Module:

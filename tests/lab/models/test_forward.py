@@ -6,7 +6,7 @@ import torch
 from vsam.lab import models
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (3, 64, 64), (2, 33, 47), (3, 1, 1)]
-SMALL = ["resnet18", "resnet8", "wrn10-1", "pyramidnet8-9", "mobilenet"]
+SMALL = ["resnet18", "resnet8", "wrn10-1", "pyramidnet8-9", "mobilenet-25"]
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -172,7 +172,7 @@ def reference(tmp_path_factory):
 def _torchrun(folder, fault=""):
     environment = os.environ | {"OMP_NUM_THREADS": "1", "FAULT": fault}
     return subprocess.run(
-        (*TORCHRUN, *ARGUMENTS), cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        (*TORCHRUN, *ARGUMENTS), cwd=folder, env=environment, capture_output=True, text=True, timeout=900, check=False
     )
 
 
