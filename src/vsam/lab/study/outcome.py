@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from vsam.lab.comparison.rows import Row, summarise
+from vsam.lab.comparison.rows import Row
 from vsam.lab.comparison.speed import seed_speed
 from vsam.lab.comparison.tables import SPEEDS, to_latex, to_markdown, to_terminal
 from vsam.lab.paper.numbers import Published, references
@@ -18,7 +18,7 @@ from vsam.lab.study.study import Scale, Study
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["PartOutcome", "TrainedOutcome", "gather"]
+__all__ = ["PartOutcome", "TrainedOutcome"]
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,6 @@ class PartOutcome:
     def of(self, label: str) -> list[FinishedRun]:
         """The runs of a row."""
         return [run for run in self.runs if run.label == label]
-
-
-def gather(name: str, runs: list[FinishedRun]) -> PartOutcome | None:
-    """The rows of a part's finished runs; None without any."""
-    return PartOutcome(name, summarise(runs), runs) if runs else None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import torch
 
 from vsam.lab.comparison.compare import Train, compare, count_steps
 from vsam.lab.comparison.progress import NullProgress, Progress
+from vsam.lab.comparison.rows import summarise
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.runs.checkpoint import load_checkpoint
@@ -17,7 +18,7 @@ from vsam.lab.runs.finished import read_run
 from vsam.lab.runs.store import RunStore, sentence
 from vsam.lab.runs.tensorboard import Observe
 from vsam.lab.runs.train import load_data
-from vsam.lab.study.outcome import TrainedOutcome, gather
+from vsam.lab.study.outcome import PartOutcome, TrainedOutcome
 from vsam.lab.study.study import Part, Scale, Study
 
 __all__ = ["chosen_parts", "run_study"]
@@ -60,10 +61,11 @@ def run_study(
     for part in wanted:
         ready, waiting = _sorted_out(part, store)
         named = _Named(part.name, shown)
-        part_failures = (train or _in_turns)(ready, store, data_dir, device, named, observe) if ready else []
-        failures += [f"{part.name}: {failure}" for failure in [*part_failures, *waiting]]
+        stopped = compare(ready, store, data_dir, device, named, observe, train)[1] if ready else []
+        failures += [f"{part.name}: {failure}" for failure in [*stopped, *waiting]]
         store.refresh(part.recipes)
-    gathered = [found for part in parts if (found := gather(part.name, store.finished(part.recipes)))]
+    found = {part.name: store.finished(part.recipes) for part in parts}
+    gathered = [PartOutcome(name, summarise(runs), runs) for name, runs in found.items() if runs]
     return TrainedOutcome(study, scale, gathered, failures, store.damaged)
 
 
@@ -123,17 +125,6 @@ def _obstacle(checkpoint: Path) -> str | None:
     except RunError as error:
         return str(error)
     return None
-
-
-def _in_turns(
-    recipes: Sequence[Recipe],
-    store: RunStore,
-    data_dir: Path | None,
-    device: torch.device,
-    progress: Progress,
-    observe: Observe,
-) -> list[str]:
-    return compare(recipes, store, data_dir, device, progress, observe)[1]
 
 
 def _planned(part: Part, store: RunStore, data_dir: Path | None) -> list[tuple[str, int, int, int]]:

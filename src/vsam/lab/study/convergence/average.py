@@ -1,23 +1,7 @@
 """The paper's Lemma 2 against measurement: the average squared gradient norm over T.
 
-What it says. For L that is τ-smooth and bounded by M, unbiased gradients and PSF bounded by G₁ and G₂, and the learning
-rate η₀/t, (1/T) Σ E‖∇L(w_t) + γ ∇L^PSF(w_t)‖² ≤ C₁ + C₂ ln T. The paper gives no proof, and no experiment.
-
-What is wrong with it:
-
-- It is true and says nothing. The right side grows with T, so nothing need fall; and the left side never exceeds
-  (G₁ + γ G₂)² by the assumptions alone, whatever the weights do, also for a method that climbs. Here ∇L + γ PSF lies
-  between ∇L(w) and ∇L(w + e), so the average is at most G₁² = 2 without a single step (`trivial_bound`).
-- With η₀/t there is no rate to be had. Without noise and with ρ = 0 the average on L = a w²/2 falls like T^(−2 a η₀):
-  as slowly as one likes. The usual argument, multiplied by t and summed by parts, gives 2M/η₀ + C ln T/T, whose first
-  term stays; what it does bound is the average weighted by η_t, by C/ln T (`weighted_average`). The form
-  (C₁ + C₂ ln T)/√T, as Zhuang et al. have it for GSAM (ICLR 2022), belongs to η₀/√t and a radius that falls like ρ₀/√t;
-  the lemma looks like it with the roots lost.
-- ρ must fall. On L = a w²/2 the left side is a² (|w| + γ ρ)² ≥ (a γ ρ)² at every w ≠ 0: a fixed ρ has a floor. The
-  lemma's constants hide ρ in G₂, which is τ ρ.
-- It is not about vSAM. The algorithm never follows ∇L + γ PSF with both at w_t, but gs at a sample, and g + γ^age · PSF
-  of old weights elsewhere. Nor is the PSF of a batch unbiased for the PSF of L: its direction is the batch's own.
-- Smaller: η₀/t is not defined at t = 0, w has no index t, and M also counts slices.
+The lemma says (1/T) Σ E‖∇L(w_t) + γ ∇L^PSF(w_t)‖² ≤ C₁ + C₂ ln T under the learning rate η₀/t. What is wrong with that
+is in docs/reproduction.md.
 
 What is measured. SGD, SAM and vSAM on `SmoothProblem`, where L is smooth and L, gradients and PSF are bounded: under
 the lemma's rate with a large and a small η₀, under η₀/√t, and under η₀/√t with ρ₀/√t. No schedule knows T, so one run
@@ -41,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["SCHEDULES", "convergence_figure", "reading", "run_convergence", "slope"]
+__all__ = ["SCHEDULES", "Row", "convergence_figure", "reading", "run_convergence", "slope"]
 
 Progress = Callable[[str, int, int], object]
 Row = Mapping[str, Any]

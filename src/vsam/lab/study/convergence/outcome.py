@@ -1,12 +1,14 @@
 """The study of Lemma 2 as the command runs, shows and writes it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vsam.lab.comparison.progress import Progress
-from vsam.lab.study.convergence.average import convergence_figure, reading, run_convergence
-from vsam.lab.study.convergence.tables import to_latex, to_markdown
+from vsam.lab.comparison.tables import latex_table, markdown_table
+from vsam.lab.study.convergence.average import SCHEDULES, Row, convergence_figure, reading, run_convergence, slope
+from vsam.lab.study.convergence.descent import METHODS
 from vsam.lab.study.study import Scale
 
 if TYPE_CHECKING:
@@ -27,10 +29,12 @@ class MeasuredOutcome:
         return self.content
 
     def tables(self) -> tuple[str, str]:
-        """The averages over T."""
+        """A line for each schedule and method with the averages over T, on the page also what they say in sentences."""
         rows = self.content["rows"]
         scale = f"Scale: {self.content['scale']}. {rows[0]['seeds']} seeds, mean ± deviation."
-        return f"# The average of Lemma 2 over T\n\n{scale}\n\n{to_markdown(rows)}", to_latex(rows)
+        lines, sentences = _lines(rows), "".join(f"- {sentence}\n" for sentence in reading(rows))
+        page = f"# The average of Lemma 2 over T\n\n{scale}\n\n{markdown_table(lines, left=2)}\n{sentences}"
+        return page, latex_table(lines, left=2)
 
     def figures(self) -> "dict[str, Figure]":
         """One figure with a panel a schedule."""
@@ -52,3 +56,14 @@ def measure_convergence(scale: Scale, out: Path, progress: Progress) -> Measured
         progress.advance("convergence", 0, done)
 
     return MeasuredOutcome(run_convergence(scale, out, show))
+
+
+def _lines(rows: Sequence[Row]) -> list[list[str]]:
+    horizons = list(dict.fromkeys(row["horizon"] for row in rows))
+    lines = [["learning rate", "method", *(f"T = {horizon:,}" for horizon in horizons), "power of T"]]
+    for schedule in SCHEDULES:
+        for method in METHODS:
+            own = [row for row in rows if (row["schedule"], row["method"]) == (schedule.name, method)]
+            averages = [f"{row['average']:.1e} ± {row['average_std']:.0e}" for row in own]
+            lines.append([schedule.title, method, *averages, f"{slope(rows, schedule.name, method):+.2f}"])
+    return lines

@@ -7,19 +7,21 @@ import pytest
 from lab.command import vsam
 from vsam.lab.study.convergence.average import SCHEDULES, reading, slope
 from vsam.lab.study.convergence.descent import METHODS
-from vsam.lab.study.convergence.tables import to_latex, to_markdown
+from vsam.lab.study.convergence.outcome import MeasuredOutcome
 
 ROWS = [
     {"schedule": s.name, "method": method, "horizon": horizon, "average": (i + 1) / horizon, "average_std": 1e-3}
+    | {"seeds": 2}
     for i, s in enumerate(SCHEDULES)
     for method in METHODS
     for horizon in (10, 100, 1000)
 ]
+MARKDOWN, LATEX = MeasuredOutcome({"scale": "tiny", "rows": ROWS}).tables()
 
 
-@pytest.mark.parametrize(("write", "between"), [(to_markdown, "|"), (to_latex, "&")])
-def test_a_line_is_a_method_under_a_schedule(write, between):
-    lines = [line for line in write(ROWS).splitlines() if line.count(between) > 3 and re.search(r"\d", line)]
+@pytest.mark.parametrize(("table", "between"), [(MARKDOWN, "|"), (LATEX, "&")])
+def test_a_line_is_a_method_under_a_schedule(table, between):
+    lines = [line for line in table.splitlines() if line.count(between) > 3 and re.search(r"\d", line)]
     assert len(lines) == 1 + len(SCHEDULES) * len(METHODS)
     assert "T = 1,000" in lines[0]
     for line, method in zip(lines[1:], [method for _ in SCHEDULES for method in METHODS], strict=True):
@@ -29,8 +31,8 @@ def test_a_line_is_a_method_under_a_schedule(write, between):
 
 
 def test_the_reading_is_under_the_table_and_latex_is_plain():
-    assert all(f"- {sentence}\n" in to_markdown(ROWS) for sentence in reading(ROWS))
-    assert to_latex(ROWS).isascii()
+    assert all(f"- {sentence}\n" in MARKDOWN for sentence in reading(ROWS))
+    assert LATEX.isascii()
 
 
 def test_the_command_writes_numbers_tables_and_the_figure(tmp_path):
