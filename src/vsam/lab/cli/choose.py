@@ -122,9 +122,9 @@ def _show(subject: "Subject", times: "Times", costs: "list[Cost]", advice: "Advi
     facts = describe_environment(subject.device)
     base = type(subject.base).__name__
     say(
-        f"{subject.name}: parameters of {size_text(subject.num_bytes)}, {facts['device']}, "
-        f"threads: {facts['threads']}, "
-        f"torch {facts['torch']}.\nA step of {base} takes {_seconds(times.base)} (median of {times.rounds} rounds).\n"
+        f"{subject.name}: {size_text(subject.num_bytes)} of parameters, {facts['device']}, threads: "
+        f"{facts['threads']}, torch {facts['torch']}.\nA step of {base} takes {_seconds(times.base)} (median of "
+        f"{times.rounds} rounds).\n"
     )
     table = Table(box=None, pad_edge=False)
     headings = ("method", "passes", f"time, {base} = 1", "speed, SAM = 1", "memory kept", "and in the second pass")

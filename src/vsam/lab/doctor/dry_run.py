@@ -8,6 +8,7 @@ from torch import Tensor
 import vsam
 from vsam.lab.errors import UserError
 from vsam.lab.subject.subject import Subject
+from vsam.parameters import norm_parameters
 
 __all__ = ["DryRun", "dry_run"]
 
@@ -39,11 +40,12 @@ def dry_run(subject: Subject, optimizer: vsam.SharpnessAware) -> DryRun:
     if isinstance(optimizer, vsam.ESAM):
         raise UserError("esam needs per-sample losses, and the file has the loss of a batch: try another method.")
     before = optimizer.num_samples, optimizer.num_skipped
+    chosen = _perturbed(subject, optimizer)
     shares: list[float] = []
     for _ in range(_STEPS):
         batch = subject.next_batch()
         subject.clear()
-        weights = [one.detach().clone() for one in subject.parameters]
+        weights = [one.detach().clone() for one in chosen]
         gradients: list[Tensor | None] = []
 
         def closure(
@@ -51,11 +53,11 @@ def dry_run(subject: Subject, optimizer: vsam.SharpnessAware) -> DryRun:
         ) -> Tensor:
             is_first = not gradients
             if not is_first:
-                shares.append(_moved(subject.parameters, weights, gradients))
+                shares.append(_moved(chosen, weights, gradients))
             loss: Tensor = subject.loss(batch)
             loss.backward()  # type: ignore[no-untyped-call]
             if is_first:
-                gradients += [None if one.grad is None else one.grad.detach().clone() for one in subject.parameters]
+                gradients += [None if one.grad is None else one.grad.detach().clone() for one in chosen]
             return loss
 
         optimizer.step(closure)
@@ -70,8 +72,16 @@ def dry_run(subject: Subject, optimizer: vsam.SharpnessAware) -> DryRun:
     )
 
 
+def _perturbed(subject: Subject, optimizer: vsam.SharpnessAware) -> list[Tensor]:
+    """The parameters that the method is to move: not those of groups that opt out, with SAM-ON normalisation alone."""
+    norms = norm_parameters(subject.model)
+    groups = [group for group in optimizer.param_groups if group.get("perturb", True)]
+    own = [one for group in groups for one in group["params"] if one.requires_grad]
+    return own if optimizer.where.only is None else [one for one in own if one in norms]
+
+
 def _moved(parameters: list[Tensor], weights: list[Tensor], gradients: list[Tensor | None]) -> float:
-    """The share of the weights with a gradient that are not where they were."""
+    """The share of the weights with a gradient that are not where they were, of those that are to be moved."""
     count = moved = 0
     with torch.no_grad():
         for one, before, gradient in zip(parameters, weights, gradients, strict=True):

@@ -1,0 +1,61 @@
+"""The settings for a price or a time, as code that runs."""
+
+import pytest
+import torch
+
+import vsam
+from lab.choose.test_costs import TIMES
+from lab.subject.files import write
+from vsam.lab.choose.advice import advise, budget_for_time, check_price, check_time
+from vsam.lab.errors import UserError
+from vsam.lab.subject import read_file
+
+
+@pytest.fixture
+def subject(tmp_path):
+    return read_file(write(tmp_path, more="base = torch.optim.SGD(model.parameters(), lr=0.1)\n"))
+
+
+def run(subject, advice):
+    names = {"torch": torch, "vsam": vsam, "model": subject.model, "epochs": 10, "loader": [0] * 50}
+    code = advice.code.replace("(…)", "(model.parameters(), lr=0.1)")
+    exec(code, names)
+    return names["optimizer"]
+
+
+def test_a_price_between_is_a_budget(subject):
+    advice = advise(subject, TIMES, 1.2, None)
+    assert (advice.method, advice.settings) == ("vsam-budget", {"rho": 0.05, "gamma": 0.9, "budget": 0.2})
+    assert advice.time == pytest.approx(1.2 + 0.2 * 1.2)
+    assert advice.code.splitlines()[0] == "base = torch.optim.SGD(…)  # as in mine.py"
+    optimizer = run(subject, advice)
+    assert optimizer.expected_price == pytest.approx(1.2)
+    assert advise(subject, TIMES, None, None) == advice
+
+
+def test_the_ends_are_sam_and_the_base(subject):
+    assert isinstance(run(subject, advise(subject, TIMES, 2.0, None)), vsam.SAM)
+    assert type(run(subject, advise(subject, TIMES, 1.0, None))) is torch.optim.SGD
+    assert advise(subject, TIMES, None, 2.1).method == "sam"
+    assert advise(subject, TIMES, None, 1.1).method == "sgd"
+
+
+def test_a_time_buys_what_fits_into_it(subject):
+    assert budget_for_time(TIMES, 1.8) == pytest.approx(0.5)
+    advice = advise(subject, TIMES, None, 1.8)
+    assert advice.settings["budget"] == pytest.approx(0.5, abs=1e-3)
+    assert advice.time <= 1.8 + 1e-9
+    assert budget_for_time(TIMES, 1.0) == 0
+    assert budget_for_time(TIMES, 9.0) == 1
+
+
+@pytest.mark.parametrize("price", [0.9, 2.1, float("nan"), float("inf")])
+def test_a_price_that_no_method_has_is_refused(price):
+    with pytest.raises(UserError, match=r"--price must lie between 1, .* and 2"):
+        check_price(price)
+
+
+@pytest.mark.parametrize("time", [0.5, float("nan"), float("inf")])
+def test_a_time_that_cannot_be_is_refused(time):
+    with pytest.raises(UserError, match=r"--time must be at least 1"):
+        check_time(time)
