@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # The report is looked at in a real browser; Debian's is installed where that is allowed.
 CHROMIUM = command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null
 
-.PHONY: help demo test quick browser chromium lint format types clean
+.PHONY: help demo test quick browser chromium lint format types release clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -44,6 +44,9 @@ format: $(STAMP)  ## Format the code and mend what the linter can
 
 types: $(STAMP)  ## Static types, strict
 	$(BIN)/mypy
+
+release:  ## Build wheel and sdist, check them, and try them in empty environments
+	$(PYTHON) scripts/release.py
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist build

@@ -71,12 +71,38 @@ def test_importing_the_package_loads_nothing_of_the_lab() -> None:
     assert result.stdout.strip() == "[]"
 
 
+def test_names_are_imported_when_they_are_used_and_the_compiler_never() -> None:
+    program = """
+import sys
+import vsam
+assert "torch" not in sys.modules
+assert set(vsam.__all__) <= set(dir(vsam))
+import torch
+before = set(sys.modules)
+for name in vsam.__all__:
+    getattr(vsam, name)
+new = {name for name in set(sys.modules) - before if not name.startswith("vsam")}
+print(sorted(name for name in new if name.split(".")[0] not in sys.stdlib_module_names))
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_type_checkers_see_the_names_that_are_imported_late() -> None:
+    (block,) = (node for node in ast.parse((SOURCE / "__init__.py").read_text()).body if isinstance(node, ast.If))
+    names = [alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert sorted(names) == sorted(vsam.__all__)
+
+
 def test_torch_is_the_only_requirement() -> None:
     assert [re.split(r"[<>=!~ ]", line)[0] for line in PROJECT["project"]["dependencies"]] == ["torch"]
 
 
-def test_the_version_is_the_same_everywhere() -> None:
-    assert PROJECT["project"]["version"] == vsam.__version__
+def test_the_version_is_written_in_one_place() -> None:
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    source = (ROOT / PROJECT["tool"]["hatch"]["version"]["path"]).read_text()
+    assert f'__version__ = "{vsam.__version__}"' in source
+    assert (ROOT / PROJECT["tool"]["hatch"]["version"]["path"]) == SOURCE / "version.py"
     assert f"version: {vsam.__version__}" in (ROOT / "CITATION.cff").read_text().splitlines()
 
 

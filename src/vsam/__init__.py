@@ -1,22 +1,24 @@
-"""vsam: sharpness-aware training at nearly the price of SGD."""
+"""vsam: sharpness-aware training at nearly the price of SGD.
+
+Names are imported when they are first used: `import vsam` alone does not import torch.
+"""
 
 import importlib
 from typing import TYPE_CHECKING
 
-from vsam import amp, between, distributed, quantize, trajectory, when, where
-from vsam.between import Decayed, Displaced, Orthogonal, Plain, SurrogateGap, Weighted
-from vsam.methods import AESAM, ASAM, ESAM, GSAM, MSAM, SAM, VSAM, WSAM, FriendlySAM, LookSAM
-from vsam.names import create, list_methods
-from vsam.optimizer import SharpnessAware
-from vsam.parts import Between, DecidesAfter, DecidesBefore, KnowsBefore, When, Where
-from vsam.records import Sample, StepRecord
-from vsam.trajectory import MESALoss, SAFLoss
 from vsam.version import __version__ as __version__
-from vsam.when import Always, Bernoulli, Even, Every, GradientThreshold, ReleasedVariation, Tail, Variation
-from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, Momentum, PartOfBatch, RandomSubset
 
 if TYPE_CHECKING:
-    from vsam import sharpness
+    from vsam import amp, between, distributed, quantize, sharpness, trajectory, when, where
+    from vsam.between import Decayed, Displaced, Orthogonal, Plain, SurrogateGap, Weighted
+    from vsam.methods import AESAM, ASAM, ESAM, GSAM, MSAM, SAM, VSAM, WSAM, FriendlySAM, LookSAM
+    from vsam.names import create, list_methods
+    from vsam.optimizer import SharpnessAware
+    from vsam.parts import Between, DecidesAfter, DecidesBefore, KnowsBefore, When, Where
+    from vsam.records import Sample, StepRecord
+    from vsam.trajectory import MESALoss, SAFLoss
+    from vsam.when import Always, Bernoulli, Even, Every, GradientThreshold, ReleasedVariation, Tail, Variation
+    from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, Momentum, PartOfBatch, RandomSubset
 
 __all__ = [
     "AESAM",
@@ -73,10 +75,19 @@ __all__ = [
 ]
 
 
+_MODULES = ("amp", "between", "distributed", "quantize", "sharpness", "trajectory", "when", "where")
+_HOMES = ("methods", "names", "optimizer", "parts", "records", "trajectory", "when", "where", "between")
+
+
 def __getattr__(name: str) -> object:
-    """Import `vsam.sharpness` when it is first used: training does not need it."""
-    if name == "sharpness":
-        return importlib.import_module("vsam.sharpness")
+    """Import a public name when it is first asked for."""
+    if name in _MODULES:
+        return importlib.import_module(f"vsam.{name}")
+    if name in __all__:
+        homes = (importlib.import_module(f"vsam.{home}") for home in _HOMES)
+        found: object = next(getattr(home, name) for home in homes if name in home.__all__)
+        globals()[name] = found
+        return found
     raise AttributeError(f"module 'vsam' has no attribute {name!r}")
 
 

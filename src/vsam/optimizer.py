@@ -9,6 +9,7 @@ from typing import Any, Literal, TypedDict
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 from vsam import shards, tensors
@@ -209,7 +210,7 @@ class SharpnessAware(Engine):
             closure = from_lightning(closure)
         return self._step_without_closure(scaler) if closure is None else self._step(closure, scaler)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @_disable_dynamo
     @torch.no_grad()
     def perturb(self, *, scaler: Any = None) -> bool:
         """After the first backward pass, in a loop without a closure: move to where a second one is due.

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 from torch.nn.modules.batchnorm import _NormBase
 
 from vsam import tensors
@@ -114,7 +115,7 @@ class ForwardNote:
         self._is_stale = False
         self._kinds: set[tuple[bool, bool]] = set()
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @_disable_dynamo
     def __call__(self, module: nn.Module, inputs: Any) -> None:
         """Note where a step's first pass begins: at its first forward, unless that was rolled back meanwhile."""
         self.was_called = True

@@ -1,5 +1,5 @@
-"""The version, where the command finds it without importing torch."""
+"""The version: the build reads it here."""
 
 __all__ = ["__version__"]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -4,10 +4,11 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 from vsam.bases import keep_bases
@@ -29,7 +30,7 @@ def with_own_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     Torch would run the hooks of all optimizers here too; they run where the base optimizer steps, once.
     """
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @_disable_dynamo  # as torch.compiler.disable, which would import the compiler here and not when it is needed
     @wraps(step)
     def hooked(*args: Any, **kwargs: Any) -> Any:
         self = args[0]
@@ -49,8 +50,8 @@ def with_own_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
             after(self, args, kwargs)
         return result
 
-    hooked.hooked = True  # tells torch that there is nothing left to wrap
-    return cast(Callable[..., Any], hooked)
+    hooked.hooked = True  # type: ignore[attr-defined] # tells torch that there is nothing left to wrap
+    return hooked
 
 
 class Wrapper(Optimizer, ABC):

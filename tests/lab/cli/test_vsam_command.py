@@ -13,6 +13,7 @@ from vsam.lab.recipes.files import header_parts
 # An editable installation copies the beginning of the command: the one beside the package is meant.
 SOURCE = str(Path(vsam.__file__).parents[1])
 COMMANDS = ("train", "compare", "study", "report", "tune", "bench", "methods", "models", "explain", "recipes", "data")
+MORE = ("quantized", "sharpness", "choose", "doctor")
 
 # Everything in one process: what one of them imported, the next would have as well.
 WITHOUT_TORCH = """
@@ -56,38 +57,32 @@ def run(program):
 
 def test_help_version_lists_and_completion_do_not_import_torch():
     lists = [["--version"], ["--help"], ["recipes"], ["recipes", "cifar10-small"], ["methods"], ["data", "--json"]]
-    done = run(
-        WITHOUT_TORCH.format(calls=[*lists, *([name, "--help"] for name in (*COMMANDS, "quantized", "sharpness"))])
-    )
+    done = run(WITHOUT_TORCH.format(calls=[*lists, *([name, "--help"] for name in (*COMMANDS, *MORE))]))
     assert done.returncode == 0, done.stderr
     completed, version = done.stdout.splitlines()[:2]
     assert completed == f"fashion-mini\t{header_parts('fashion-mini')['title']}"
     assert version == f"vsam {vsam.__version__}"
 
 
-# One of the lab's own, and those that a core module asks the package for while that is not imported itself; each in a
-# process of its own, forked when the seconds of importing torch are over.
-POSTPONED = """
-import importlib, os, sys
-import torch
-from vsam_command import postpone
-for module in ("vsam.step", "vsam.quantize", "vsam.lab.runs.train"):
-    child = os.fork()
-    if child:
-        assert os.waitpid(child, 0)[1] == 0, module
-        continue
-    assert "vsam" not in sys.modules
-    postpone("vsam")
-    importlib.import_module(module)
-    import vsam
-    assert vsam.SharpnessAware is sys.modules["vsam.optimizer"].SharpnessAware
-    assert set(vsam.__all__) <= set(dir(vsam))
-    break
+def test_the_module_does_not_import_torch_for_its_help_either():
+    program = "import runpy, sys; sys.argv = ['vsam', '--help']; runpy.run_module('vsam', run_name='__main__')"
+    done = run(f"import atexit, sys; atexit.register(lambda: print('torch' in sys.modules)); {program}")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "False"), done.stderr
+
+
+# One of the lab's own, and one that a core module asks the package for before anybody else.
+LAZY = """
+import sys
+import {module}
+import vsam
+assert vsam.SharpnessAware is sys.modules["vsam.optimizer"].SharpnessAware
+assert set(vsam.__all__) <= set(dir(vsam))
 """
 
 
-def test_a_postponed_package_is_whole_whatever_is_imported_first():
-    done = run(POSTPONED)
+@pytest.mark.parametrize("module", ["vsam.step", "vsam.quantize", "vsam.lab.runs.train"])
+def test_the_package_is_whole_whatever_is_imported_first(module):
+    done = run(LAZY.format(module=module))
     assert done.returncode == 0, done.stderr
 
 
