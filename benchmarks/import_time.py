@@ -25,9 +25,8 @@ print(json.dumps([1000 * (end - start) for end in (package, method, time.process
 def main() -> None:
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 15
     times = [json.loads(subprocess.check_output([sys.executable, "-c", PROGRAM])) for _ in range(runs)]
-    for name, found in zip(
-        ("import vsam", "and vsam.VSAM", "and every public name"), zip(*times, strict=True), strict=True
-    ):
+    names = ("import vsam", "and vsam.VSAM", "and every public name")
+    for name, found in zip(names, zip(*times, strict=True), strict=True):
         print(f"{name:22} {statistics.median(found):6.1f} ms of CPU time beyond torch (best {min(found):.1f})")
 
 
