@@ -4,6 +4,8 @@ Names are imported when they are first used: `import vsam` alone does not import
 """
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from vsam.version import __version__ as __version__
@@ -80,15 +82,22 @@ _HOMES = ("methods", "names", "optimizer", "parts", "records", "trajectory", "wh
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first asked for."""
+    """Import a public name when it is first asked for, and take in what came along with it."""
     if name in _MODULES:
         return importlib.import_module(f"vsam.{name}")
     if name in __all__:
-        homes = (importlib.import_module(f"vsam.{home}") for home in _HOMES)
-        found: object = next(getattr(home, name) for home in homes if name in home.__all__)
-        globals()[name] = found
-        return found
+        found = _home(name)
+        for home in _HOMES:
+            module = sys.modules.get(f"vsam.{home}")
+            names = [one for one in getattr(module, "__all__", ()) if one in __all__ and hasattr(module, one)]
+            globals().update({one: getattr(module, one) for one in names})
+        return getattr(found, name)
     raise AttributeError(f"module 'vsam' has no attribute {name!r}")
+
+
+def _home(name: str) -> ModuleType:
+    homes = (importlib.import_module(f"vsam.{home}") for home in _HOMES)
+    return next(home for home in homes if name in home.__all__)
 
 
 def __dir__() -> list[str]:

@@ -83,7 +83,7 @@ def create(name: str, base: "Bases", *, model: "nn.Module | None" = None, **sett
 
     Example:
         >>> base = torch.optim.SGD(model.parameters(), lr=0.1)
-        >>> optimizer = vsam.create("looksam-5", base, model=model, rho=0.05)
+        >>> optimizer = create("looksam-5", base, model=model, rho=0.05)
     """
     import vsam
     from vsam.arguments import check_call
