@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 # The report is looked at in a real browser; Debian's is installed where that is allowed.
 CHROMIUM = command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null
 
-.PHONY: help demo test quick browser chromium lint format types release clean
+.PHONY: help demo test quick docs browser chromium lint format types release clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,6 +26,10 @@ test: $(STAMP) lint types  ## Set-up, then lint, types and all tests
 
 quick: $(STAMP)  ## Only the fast tests
 	$(BIN)/pytest -n 2 -m 'not slow'
+
+docs: $(STAMP)  ## The documentation site in docs/_build/html; warnings are errors
+	$(BIN)/sphinx-build -E -W --keep-going -q -b html docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
 
 browser: $(STAMP) chromium  ## Only the tests of the report in a real Chromium
 	$(BIN)/pytest -rs tests/browser
@@ -49,4 +53,4 @@ release:  ## Build wheel and sdist, check them, and try them in empty environmen
 	$(PYTHON) scripts/release.py
 
 clean:  ## Remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist build
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist build docs/_build

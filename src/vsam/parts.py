@@ -107,7 +107,7 @@ class Where(Part):
     rho: float
 
     only: Literal["norm"] | None = None
-    """Which parameters are moved and enter the norm: "norm" for those of normalisation layers, None for all."""
+    """Which parameters are moved and enter the norm, "norm" for those of normalisation layers, None for all."""
 
     knows_before: bool = False
     """Whether the offset is known before the only pass."""
