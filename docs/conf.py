@@ -9,7 +9,8 @@ sys.path[:0] = [str(ROOT / "src"), str(Path(__file__).parent / "_ext")]
 
 from vsam.version import __version__  # noqa: E402
 
-REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["vsam"]["repository"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+REPOSITORY = PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["repository"]
 """Where the repository is on the web; empty while nobody knows. Its only place is pyproject.toml."""
 
 SITEMAP = {

@@ -131,22 +131,6 @@ def test_public_packages_name_their_modules_public_classes() -> None:
         assert found <= set(vsam.__all__)
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs", "benchmarks"])
-def test_relative_links_lead_somewhere(name: str) -> None:
-    pages = [ROOT / name] if name.endswith(".md") else sorted((ROOT / name).rglob("*.md"))
-    assert pages
-    for page in pages:
-        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
-            if not target.startswith(("http://", "https://", "#", "mailto:")):
-                assert (page.parent / target.split("#")[0]).exists(), f"{page.name} links to {target}"
-
-
-def test_every_page_on_a_loop_is_in_the_list_of_loops() -> None:
-    folder = ROOT / "docs" / "loops"
-    listed = set(re.findall(r"^\| \[[^]]+\]\(([a-z]+\.md)\)", (folder / "README.md").read_text(), re.MULTILINE))
-    assert listed == {page.name for page in folder.glob("*.md")} - {"README.md"}
-
-
 def test_no_file_speaks_of_the_machine_it_was_written_on() -> None:
     for path in shipped_files():
         data = path.read_bytes()

@@ -55,7 +55,7 @@ def main(out: str | Path = ".") -> dict[str, vsam.sharpness.Sharpness]:
             f"{name}: loss {found[name].loss:.4f}, largest eigenvalue {eigenvalues[0]:.2f}, ascent {found[name].ascent}"
         )
         line = vsam.sharpness.landscape(model, loss_of, batches, num_points=21)
-        left.plot(line.axes[0], line.losses, label=name)
+        left.plot(line.axes[0].tolist(), line.losses.tolist(), label=name)
         right.plot(range(1, 6), eigenvalues, "o-", label=name)
     left.set(xlabel="along a random direction, filters scaled alike", ylabel="training loss", title="a slice")
     right.set(xlabel="number", ylabel="eigenvalue", title="largest eigenvalues of the Hessian")

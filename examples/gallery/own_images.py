@@ -93,7 +93,7 @@ def draw(curves: dict[str, list[float]], model: nn.Module, folder: Path, path: P
     for axes, index in zip(others, range(0, len(test), len(test) // 4), strict=False):
         image, label = test[index]
         guess = test.classes[int(model(image[None]).argmax())]
-        axes.imshow(image[0], cmap="gray_r")
+        axes.imshow(image[0].numpy(), cmap="gray_r")
         axes.set_title(f"{guess}\n({test.classes[label]})", fontsize=9)
         axes.axis("off")
     figure.savefig(path, metadata={"Date": None})
