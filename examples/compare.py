@@ -19,7 +19,7 @@ METHODS = {
 
 
 def generate(count: int, noise: float) -> tuple[Tensor, Tensor]:
-    """Points, labelled by which of five fixed directions they lie along; a share `noise` of labels is drawn anew."""
+    """Points, labelled by which of five fixed directions they point along; a share `noise` of the labels is redrawn."""
     inputs, directions = torch.randn(count, 20), torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
     labels = (inputs @ directions).abs().argmax(dim=1)
     return inputs, torch.where(torch.rand(count) < noise, torch.randint(5, (count,)), labels)

@@ -1,4 +1,4 @@
-"""Watch a run: a listener gets one record a step, with the norms and vSAM's sampling rate."""
+"""Watch a run: a listener gets one record per step, with the norms and vSAM's sampling rate."""
 
 import torch
 from torch import nn

@@ -83,7 +83,9 @@ def test_a_command_is_one_that_exists(place: str, words: list[str]) -> None:
         assert rest[0] == "install"
         for extra in re.findall(r"\[([a-z,]+)\]", " ".join(rest)):
             assert set(extra.split(",")) <= EXTRAS, f"{place}: {extra}"
-    else:
+    elif program == "git":
+        assert rest[0] == "clone", f"{place}: git {rest}"
+    elif program != "cd":
         pytest.fail(f"{place}: what is {program}?")
 
 
@@ -136,6 +138,7 @@ def check_settings(recipe: str, changes: list[str], is_extended: bool) -> None:
         "pip install 'vsam[labb]'",
         "make dcos",
         "git push",
+        "rm -r runs",
     ],
 )
 def test_a_mistake_is_found(line: str) -> None:
