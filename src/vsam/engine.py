@@ -96,7 +96,8 @@ class Engine(Wrapper):
         return loss
 
     def _step_without_closure(self, scaler: Any) -> None:
-        self._refuse_foreign_scaler()
+        if "found_inf" in self.__dict__:
+            self._refuse_foreign_scaler()
         step = self._under_way
         if step is None or step.is_in_closure:
             ordinary = (
@@ -124,7 +125,8 @@ class Engine(Wrapper):
 
     def _check_closure(self, closure: Closure) -> None:
         """Refuse what would go wrong silently, and begin from a clean state."""
-        self._refuse_foreign_scaler()
+        if "found_inf" in self.__dict__:
+            self._refuse_foreign_scaler()
         if not callable(closure):
             raise ValueError(f"closure must be a function, got {type(closure).__name__}. Write:{CLOSURE_EXAMPLE}")
         if self._under_way is not None:
@@ -211,7 +213,8 @@ class Engine(Wrapper):
             )
             return False
         if not step.is_apart:
-            step.take_first(members, gradients, step.wants_sample is not False or self._needs_norm())
+            step.shows_norm = step.wants_sample is not False or self._needs_norm()
+            step.take_first(members, gradients, step.shows_norm)
         if when.decides_after:
             step.wants_sample = when.wants_sample(self._history.num_steps + 1, float(step.grad_norm))  # type: ignore
         if self.where.keeps_memory:
@@ -273,7 +276,8 @@ class Engine(Wrapper):
 
     def _finish(self, step: Step, loss: Any) -> None:
         """Form the base optimizer's gradient and hand it over; only the latter cannot be undone."""
-        step.restore()
+        if step.way_back:
+            step.restore()
         if step.was_sampled:
             members, gradients = self._parameters.collect()
             if not gradients:
@@ -345,7 +349,7 @@ class Engine(Wrapper):
         history, when = self._history, self.when
         took_two = step.was_sampled or step.has_ascended
         history.add(took_two, was_skipped, is_scaled=step.scaler is not None)
-        needs_norm = step.was_sampled or when.decides_after or self._ranks.communicate or self._needs_norm()
+        shows_norm = step.was_sampled or when.decides_after or self._ranks.communicate or step.shows_norm
         rate, details = when.rate, when.details()
         when.advance(history.num_steps, step.was_sampled or step.displaced_by is self.where, was_skipped is True)
         self._log.write(
@@ -355,7 +359,7 @@ class Engine(Wrapper):
             loss=loss,
             rate=history.num_samples / history.num_steps if rate is None else rate,
             age=lambda: history.age,
-            grad_norm=step.grad_norm if needs_norm else None,
+            grad_norm=step.grad_norm if shows_norm else None,
             psf_norm=psf_norm,
             displaced=step.displaced_by is not None,
             **details,
@@ -401,14 +405,14 @@ class Engine(Wrapper):
         self._ranks = Ranks(self.model, self._parameters.all.parameters, self.sync)
 
     def _refuse_foreign_scaler(self) -> None:
-        if "found_inf" in self.__dict__:
-            del self.__dict__["found_inf"], self.__dict__["grad_scale"]
-            self._rollback()
-            ordinary = (
-                "Use vsam.amp.GradScaler, which is the same otherwise, and call scaler.step(optimizer, closure) with "
-                "scaler.scale(loss).backward() inside the closure."
-            )
-            raise RuntimeError(f"torch's GradScaler cannot run the second pass. {foreign_loop() or ordinary}")
+        """Torch's own has left its attributes on the optimizer."""
+        del self.__dict__["found_inf"], self.__dict__["grad_scale"]
+        self._rollback()
+        ordinary = (
+            "Use vsam.amp.GradScaler, which is the same otherwise, and call scaler.step(optimizer, closure) with "
+            "scaler.scale(loss).backward() inside the closure."
+        )
+        raise RuntimeError(f"torch's GradScaler cannot run the second pass. {foreign_loop() or ordinary}")
 
     def _parts(self) -> tuple[When, Where, Between]:
         return self.when, self.where, self.between

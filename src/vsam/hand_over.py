@@ -82,14 +82,13 @@ class HandOver:
                 for base in bases if unless is not None else ():
                     base.__dict__.pop("grad_scale", None)
                     base.__dict__.pop("found_inf", None)
-            gradients = _present(every)
-            self._held = (gradients, [*map(_VERSION, gradients)])
+            self._held = _written(every)
         self._ready = parameters  # a first step makes the state that a skipped one must find
 
     def found_fresh_gradient(self, every: list[Tensor]) -> bool:
         """Whether somebody accumulated a gradient since a base last stepped; one of zeros does not count."""
-        (held, versions), now = self._held, _present(every)
-        if len(now) == len(held) and all(map(is_, now, held)) and [*map(_VERSION, now)] == versions:
+        (held, before), (now, versions) = self._held, _written(every)
+        if len(now) == len(held) and all(map(is_, now, held)) and versions == before:
             return False
         return any(map(has_fresh_gradient, self._bases))
 
@@ -117,7 +116,7 @@ class Uninterrupted(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         handler = _get_handler(signal.SIGINT)
-        if callable(handler) and threading.current_thread() is threading.main_thread():
+        if callable(handler) and threading.get_ident() == threading.main_thread().ident:
             self._handler, self._is_open = handler, True
             _set_handler(signal.SIGINT, self._note)
 
@@ -161,6 +160,18 @@ def has_fresh_gradient(base: Optimizer) -> bool:
 
 def _gradients(base: Optimizer) -> list[Tensor]:
     return _present([parameter for group in base.param_groups for parameter in group["params"]])
+
+
+def _written(parameters: list[Tensor]) -> tuple[list[Tensor], list[int]]:
+    """The gradients, and how often each was written to."""
+    gradients = [*map(_GRADIENT, parameters)]
+    try:
+        if not shards.CLASSES:
+            return gradients, [*map(_VERSION, gradients)]
+    except AttributeError:  # None was not written to
+        pass
+    gradients = _present(parameters)
+    return gradients, [*map(_VERSION, gradients)]
 
 
 def _present(parameters: list[Tensor]) -> list[Tensor]:

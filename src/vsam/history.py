@@ -40,7 +40,7 @@ class History:
     @property
     def age(self) -> int | None:
         """Steps since the last sample that was not skipped, 0 right after it, None before the first."""
-        if any(was_sampled for was_sampled, _ in self._waiting):
+        if self._waiting and any(was_sampled for was_sampled, _ in self._waiting):
             self._fetch()
         return None if self._age is None else self._age + len(self._waiting)
 
@@ -57,7 +57,8 @@ class History:
             if len(self._waiting) == _LOOK_EVERY:
                 self._fetch()
         else:
-            self._fetch()
+            if self._waiting:
+                self._fetch()
             self._take_in(was_sampled, was_skipped)
 
     def restorer(self) -> Callable[[], None]:

@@ -24,7 +24,7 @@ _FILLED: weakref.WeakKeyDictionary[Optimizer, set[int]] = weakref.WeakKeyDiction
 """Which groups of a base optimizer got their radius from us, by their numbers."""
 
 _DEVICE, _DTYPE, _GRADIENT = map(operator.attrgetter, ("device", "dtype", "grad"))
-_IS_THERE = partial(operator.is_not, None)
+_IS_THERE, _IS_CONTIGUOUS = partial(operator.is_not, None), Tensor.is_contiguous
 _NORM = re.compile(r"Norm(Act)?(\d+d)?$")
 """How the classes of normalisation layers are called, in torch and out: BatchNorm2d, LlamaRMSNorm, BatchNormAct2d."""
 
@@ -66,7 +66,7 @@ class Parameters:
 
     def _look(self) -> None:
         groups, model = self._groups, self._model
-        self._lengths = [len(group["params"]) for group in groups]
+        self._lists = [list(group["params"]) for group in groups]
         if any(isinstance(parameter, UninitializedParameter) for g in groups for parameter in g["params"]):
             raise ValueError("base has parameters of a lazy layer without a shape: run a batch first, then make both.")
         listed = [(parameter, i) for i, group in enumerate(groups) for parameter in group["params"]]
@@ -91,11 +91,13 @@ class Parameters:
 
     def are(self, groups: list[dict[str, Any]]) -> bool:
         """Whether these are still the parameters of the groups, where they were."""
-        now = [parameter for group in groups for parameter in group["params"]]
-        known = self.all.parameters
-        if len(now) != len(known) or not all(map(operator.is_, now, known)):
+        if len(groups) != len(self._lists):
             return False
-        return [len(group["params"]) for group in groups] == self._lengths and _kinds(known) == self._kinds
+        for group, known in zip(groups, self._lists, strict=True):
+            now = group["params"]
+            if len(now) != len(known) or not all(map(operator.is_, now, known)):
+                return False
+        return _kinds(self.all.parameters) == self._kinds
 
     def with_gradient(self) -> Members:
         """Those that have a gradient; gradients that cannot be used are refused."""
@@ -103,19 +105,22 @@ class Parameters:
 
     def collect(self) -> tuple[Members, list[Tensor]]:
         """Those that have a gradient, and their gradients."""
-        members, gradients = self.all, self.all.gradients()
-        if not all(map(_IS_THERE, gradients)):
+        members, gradients = self.all, [*map(_GRADIENT, self.all.parameters)]
+        are_contiguous = _are_contiguous(gradients)
+        if not are_contiguous and not all(map(_IS_THERE, gradients)):
             kept = [i for i, gradient in enumerate(gradients) if gradient is not None]
             if kept != self._some[0]:
                 self._some = (kept, self.all.only(kept))
             members, gradients = self._some[1], [gradients[i] for i in kept]
+            are_contiguous = _are_contiguous(gradients)
         layout, dtypes = members.layout, [*map(_DTYPE, gradients)]
         if dtypes != layout.dtypes and [*map(_DTYPE, members.parameters)] != layout.dtypes:
             self._look()  # some of the weights were cast
             return self.collect()
         if self.are_sharded:
             gradients = _placed(members.parameters, gradients)
-        if self._has_complex or not _are_contiguous(gradients):
+            are_contiguous = _are_contiguous(gradients)
+        if self._has_complex or not are_contiguous:
             self._refuse(members.parameters)
         elif layout.kind is not None and dtypes == layout.dtypes:  # torch does allow gradients of another type
             gradients = Uniform(gradients, layout.kind)
@@ -181,8 +186,8 @@ def check_chosen(where: Where | None, model: nn.Module | None, groups: list[dict
 
 def _are_contiguous(gradients: list[Tensor]) -> bool:
     try:
-        return all(map(Tensor.is_contiguous, gradients))
-    except RuntimeError:  # a sparse one cannot say
+        return all(map(_IS_CONTIGUOUS, gradients))
+    except (RuntimeError, TypeError):  # a sparse one cannot say, nor can None
         return False
 
 

@@ -92,11 +92,11 @@ class _PythonState(_TwisterState):
 
     _inner: Any = random._inst
     _address = id(_inner) + object.__basicsize__
-    _view: Any = (ctypes.c_char * (4 + _MARK)).from_address(_address)
+    _view = memoryview((ctypes.c_char * (4 + _MARK)).from_address(_address))
 
     @classmethod
     def _look(cls) -> tuple[bytes, float | None] | None:
-        return (cls._view.raw, cls._inner.gauss_next) if _IS_KNOWN else None
+        return (cls._view.tobytes(), cls._inner.gauss_next) if _IS_KNOWN else None
 
     def _read(self, mark: Any) -> Any:
         return random.getstate()
@@ -112,19 +112,29 @@ class _NumpyState(_TwisterState):
     """
 
     _seen: tuple[Any, Any, Any] = (None, None, None)
+    _find: Callable[[], Any] | None = None
     _has_kept_back = False
 
     @classmethod
     def _look(cls) -> bytes | None:
-        bits: Any = getattr(sys.modules["numpy"].random, "get_bit_generator", lambda: None)()
-        if bits is not cls._seen[0]:
-            words = position = None
-            if type(bits).__name__ == "MT19937":
-                words = (ctypes.c_char * _MARK).from_address(bits.ctypes.state_address)
-                position = (ctypes.c_char * 4).from_address(bits.ctypes.state_address + _BYTES - 4)
-            cls._seen = (bits, words, position)
-        _, words, position = cls._seen
-        return words.raw + position.raw if words is not None else None
+        find: Any = cls._find
+        if find is None:
+            find = cls._find = getattr(sys.modules["numpy"].random, "get_bit_generator", _nothing)
+        now, (bits, words, position) = find(), cls._seen
+        if now is not bits:
+            words, position = cls._see(now)
+        return words.tobytes() + position.tobytes() if words is not None else None
+
+    @classmethod
+    def _see(cls, bits: Any) -> tuple[Any, Any]:
+        """Where the words and the position of another generator lie; None for one of another kind."""
+        words = position = None
+        if type(bits).__name__ == "MT19937":
+            address = bits.ctypes.state_address
+            words = memoryview((ctypes.c_char * _MARK).from_address(address))
+            position = memoryview((ctypes.c_char * 4).from_address(address + _BYTES - 4))
+        cls._seen = (bits, words, position)
+        return words, position
 
     def _read(self, mark: bytes | None) -> Any:
         # The legacy form is faster, but warns of generators of another kind.
@@ -136,6 +146,10 @@ class _NumpyState(_TwisterState):
     def _hides_something(self) -> bool:
         type(self)._has_kept_back |= bool(self._state[3])
         return self._has_kept_back
+
+
+def _nothing() -> None:
+    """What an old NumPy says."""
 
 
 def _words(generator: random.Random) -> Any:

@@ -56,7 +56,7 @@ class Buffers:
     def before_second_pass(self) -> Callable[[], None]:
         """What puts the buffers back; at the first second pass it looks at all of them."""
         if not any(self._owners):
-            return _NO_BUFFERS.restore
+            return _nothing
         before = self.state(of_all=not self._has_tried)
         return before.restore if self._has_tried else partial(self._learn, before)
 
@@ -99,6 +99,10 @@ class BufferState:
 
 
 _NO_BUFFERS = BufferState([])
+
+
+def _nothing() -> None:
+    """Put nothing back."""
 
 
 class ForwardNote:

@@ -58,7 +58,7 @@ class Step(Transaction):
         self.scaler, self.max_grad_norm = scaler, max_grad_norm
         self._is_checked = guard or scaler is not None
         self.wants_sample: bool | None = None
-        self.was_sampled = self.is_in_closure = self.is_apart = False
+        self.was_sampled = self.is_in_closure = self.is_apart = self.shows_norm = False
         self.is_ascending = self.has_ascended = False
         self._ascent_norm: Tensor | None = None
         self.last_write: LastWrite | None = None
@@ -89,15 +89,11 @@ class Step(Transaction):
         gradients = self.members.gradients()
         return gradients + [parameter.grad for parameter in self.late] if self.late else gradients  # type: ignore[misc]
 
-    def unscale(self, gradients: list[Tensor]) -> None:
-        """Take out the scaler's factor, if there is one."""
-        if self.scaler is not None:
-            tensors.multiply_(gradients, self.scaler.inverse_scale())
-
     def take_first(self, members: Members, gradients: list[Tensor], needs_norm: bool) -> None:
         """Take in the first gradient, with its norm or only a check that it is finite."""
         self.members, self.first = members, gradients
-        self.unscale(gradients)
+        if self.scaler is not None:
+            tensors.multiply_(gradients, self.scaler.inverse_scale())
         if self._is_checked and not needs_norm:
             self._flag = tensors.found_inf(gradients, members.layout)
             needs_norm = self._flag is None
@@ -222,7 +218,8 @@ class Step(Transaction):
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
             gradients = self.gradients()
-        self.unscale(gradients)
+        if self.scaler is not None:
+            tensors.multiply_(gradients, self.scaler.inverse_scale())
         plain, layout = self._plain, self.members.layout
         is_whole = plain is not None and plain.layout is layout
         is_clipped = self.max_grad_norm is not None
@@ -242,10 +239,12 @@ class Step(Transaction):
 
     def is_finite(self) -> bool:
         """Whether all gradients of both passes are finite; waits for the device."""
-        total = self._norms()
-        if total is not None and not tensors.is_on_host(total):
-            return not self.found_inf()
-        return not (self._flag is not None and self._flag) and (total is None or math.isfinite(float(total)))
+        for norm in (self.grad_norm, self.sharp_norm):
+            if norm is not None and not tensors.is_on_host(norm):
+                return not self.found_inf()
+            if norm is not None and not math.isfinite(norm):
+                return False
+        return self._flag is None or not self._flag
 
     def found_inf(self) -> Tensor:
         """1 if a gradient of either pass is not finite, else 0; on the device, in torch's name for it."""

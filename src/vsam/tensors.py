@@ -49,6 +49,7 @@ _FUSED = {(torch.float32, "cpu"), (torch.float64, "cpu"), (torch.float32, "cuda"
 _DTYPE, _DEVICE = attrgetter("dtype"), attrgetter("device")
 _flatten, _unflatten = torch._C._nn.flatten_dense_tensors, torch._C._nn.unflatten_dense_tensors
 _vector_norm: Callable[..., Tensor] = torch.linalg.vector_norm
+_SINGLE = {torch.float32}
 _clone: Any = getattr(torch, "_foreach_clone", None)
 
 
@@ -121,10 +122,15 @@ class Pack:
             tensors = tensors if self.layout.shards is None else shards.local(tensors)
             self.buffers = [_flatten([tensors[i] for i in group]) for group in self.layout.joined]
             self.buffers += [tensors[i] for i in self.layout.single]
-        # Naming a type costs more than the norm of a small buffer, so it is left out where it changes nothing.
+
+    @property
+    def _norm_dtype(self) -> torch.dtype | None:
+        """Naming a type costs more than the norm of a small buffer, so it is left out where it changes nothing."""
         dtypes = {*map(_DTYPE, self.buffers)}
+        if dtypes == _SINGLE:
+            return None
         wide = torch.float64 if torch.float64 in dtypes else torch.float32
-        self._norm_dtype = wide if dtypes - {wide} else None
+        return wide if dtypes - {wide} else None
 
     def norm(self) -> Tensor:
         """The L2 norm of all values, in at least single precision, on the first buffer's device."""
@@ -132,9 +138,11 @@ class Pack:
 
     def norm_of(self, positions: list[int]) -> Tensor:
         """The L2 norm of some of the tensors."""
-        spans = [self.layout.spans[i] for i in positions]
+        spans = self.layout.spans
         if self.layout.is_one_buffer and positions == [*range(positions[0], positions[0] + len(positions))]:
-            spans = [(0, spans[0][1], spans[-1][2])]
+            start, end = spans[positions[0]][1], spans[positions[-1]][2]
+            return _vector_norm(self.buffers[0].narrow(0, start, end - start), dtype=self._norm_dtype)
+        spans = [spans[i] for i in positions]
         parts = [self.buffers[i].reshape(-1)[start:end] for i, start, end in spans]
         owners = None if self.layout.shards is None else [self.layout.shards[i] for i in positions]
         return _joint_norm(parts, self._norm_dtype, owners)
@@ -308,7 +316,7 @@ def _fused_add_(
         found_inf=unless,
     )
     # The kernel does not count its writes, by which autograd notices a graph of the values as they were.
-    torch.autograd.graph.increment_version(targets)
+    torch._C._increment_version(targets)
 
 
 def found_inf(tensors: list[Tensor], layout: Layout, before: Tensor | None = None) -> Tensor | None:
@@ -335,14 +343,14 @@ def is_not_finite(norm: Tensor) -> Tensor:
 
 def _can_fuse(targets: list[Tensor], others: list[Tensor]) -> bool:
     """Whether the fused kernel is right: it looks at neither strides nor types, and errs in bfloat16 on the CPU."""
-    kind = _kind(targets)
-    return kind is not None and (kind[0], kind[1].type) in _FUSED and _kind(others) == kind
+    kind = targets.kind if isinstance(targets, Uniform) else _kind(targets)
+    if kind is None or (kind[0], kind[1].type) not in _FUSED:
+        return False
+    return kind == (others.kind if isinstance(others, Uniform) else _kind(others))
 
 
 def _kind(tensors: list[Tensor]) -> Kind | None:
     """The type and the device that all of the tensors have; None if they differ, or if one is not contiguous."""
-    if isinstance(tensors, Uniform):
-        return tensors.kind
     if not all(map(Tensor.is_contiguous, tensors)):
         return None
     kinds = {*zip(map(_DTYPE, tensors), map(_DEVICE, tensors), strict=True)}
