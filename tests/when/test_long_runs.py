@@ -79,8 +79,8 @@ def test_a_long_run_keeps_three_windows_of_numbers(law: type[Variation]) -> None
 def test_a_long_start_phase_keeps_a_bounded_number_of_samples(law: type[Variation]) -> None:
     when = law(window=N, start=NUM_STEPS)
     lead(when, 1, NUM_STEPS)
-    assert num_kept(when) == 20 * N
-    assert num_kept(when) == len(when._waiting)
+    assert num_kept(when) <= 4 * N
+    assert len(when._waiting) <= N
 
 
 @pytest.mark.parametrize("law", LAWS)

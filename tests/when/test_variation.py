@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vsam import Sample, Variation
+from vsam.when import ReleasedVariation
 
 N, M = 10, 5
 
@@ -272,3 +273,14 @@ def test_a_loaded_state_continues_with_the_same_decisions() -> None:
     second.load_state_dict(first.state_dict())
     assert decisions + run(second, range(78, 201), norms) == expected
     assert second.state_dict() == whole.state_dict()
+
+
+@pytest.mark.parametrize("kind", [Variation, ReleasedVariation])
+def test_what_waits_in_a_long_start_phase_is_taken_in_window_by_window(kind: type[Variation]) -> None:
+    """It is copied at every step, in case that the step fails."""
+    when = kind(window=10, slices=5, start=300, max_rate=0.8)
+    for step in range(1, 300):
+        assert when.wants_sample(step)
+        when.observe(sample(float(step)))
+        when.advance(step, was_sampled=True, was_skipped=False)
+        assert len(when._waiting) == step % 10

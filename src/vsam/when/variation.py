@@ -146,6 +146,7 @@ class Variation(DecidesBefore):
         self.num_used += was_sampled
         if step % self.window == 0:
             self.num_used = 0
+            self._take_in()  # also in the start phase: what waits is copied at every step, in case it fails
             if step > self.start:
                 self._update()
 
@@ -269,6 +270,8 @@ class ReleasedVariation(Variation):
         """Count the sample; set s before the first step of the next window."""
         self.is_starting = step < self.start
         if step <= self.start:
+            if step % self.window == 0:
+                self._take_in()
             return
         self.num_used += was_sampled
         if (step + 1 - self.start) % self.window == 0:
