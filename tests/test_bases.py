@@ -356,3 +356,36 @@ def test_a_schedule_free_base_among_others_is_switched() -> None:
     assert torch.equal(trained[2], averaged[2])
     optimizer.train()
     torch.testing.assert_close(weights(model), trained, rtol=1e-12, atol=1e-12)
+
+
+class _Failing(SGD):
+    """Steps until it is told to fail."""
+
+    fails = False
+
+    def step(self, closure: Any = None) -> Any:
+        if self.fails:
+            raise RuntimeError("no step today")
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_error_says_which_bases_had_stepped(number: int) -> None:
+    model = network()
+    values = list(model.parameters())
+    bases = [_Failing(values[:2], lr=0.1), _Failing(values[2:], lr=0.1)]
+    optimizer = vsam.VSAM(bases, model=model, start=2)
+    train(optimizer, model, range(4))
+    state, before = copy.deepcopy(optimizer.state_dict()), [value.clone() for value in values]
+    bases[number].fails = True
+    with pytest.raises(RuntimeError, match="no step today") as failure:
+        train(optimizer, model, range(4, 5))
+    notes = getattr(failure.value, "__notes__", [])
+    assert [note.count("_Failing (base.bases[0]) had stepped") for note in notes] == [1] * number
+    assert [bool((now == then).all()) for now, then in zip(values, before, strict=True)] == [not number] * 2 + [
+        True
+    ] * 2
+    assert are_equal(optimizer.state_dict(), state)
+    bases[number].fails = False
+    train(optimizer, model, range(4, 6))
+    assert optimizer._history.num_steps == 6

@@ -69,13 +69,17 @@ class HandOver:
         `parameters` are those with a gradient, of `every` one that the bases train.
         """
         bases: list[Any] = list(self._bases)
+        left = iter(bases)
         with Uninterrupted():
             try:
                 for hooks, key in self._hooks:
                     hooks.pop(key, None)
                 for base in bases if unless is not None else ():
                     base.grad_scale, base.found_inf = None, unless
-                outcome.append(list(map(methodcaller("step"), bases)))
+                outcome.append(list(map(methodcaller("step"), left)))
+            except Exception as error:
+                _tell_of_half_a_step(error, bases[: -1 - len([*left])])
+                raise
             finally:
                 for hooks, key in self._hooks:
                     hooks[key] = mark_consumed
@@ -132,6 +136,16 @@ class Uninterrupted(AbstractContextManager[None]):
             _set_handler(signal.SIGINT, self._handler)
             if self._arrived is not None:
                 self._handler(*self._arrived)
+
+
+def _tell_of_half_a_step(error: Exception, stepped: list[Optimizer]) -> None:
+    """Add to the error of a base what those before it in the list have done, which nobody can undo."""
+    if stepped:
+        names = ", ".join(f"{type(base).__name__} (base.bases[{i}])" for i, base in enumerate(stepped))
+        error.add_note(
+            f"Of the list of bases, {names} had stepped before this one failed: what is trained there is after the "
+            "step, everything else as before it. To train on, load a checkpoint."
+        )
 
 
 def _hook(base: Optimizer) -> int:
