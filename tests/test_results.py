@@ -6,7 +6,13 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+import torch
+from torch.optim import SGD
 
+import vsam
+from vsam.lab.bench.bases import Base
+from vsam.lab.bench.contestants import Ours
+from vsam.lab.bench.workloads import WORKLOADS
 from vsam.lab.paper.claims import judge, to_markdown
 from vsam.lab.report.figures.drawing import save_figure
 from vsam.lab.study.plan import STUDIES
@@ -67,3 +73,24 @@ def test_small_runs_can_be_measured():
 def test_the_speed_of_batches_can_be_measured():
     script = runpy.run_path(str(REPOSITORY / "benchmarks/batches.py"))
     assert script["images_per_second"]((1, 8, 8), count=200, channels_last=True) > 0
+
+
+def test_the_bare_kernels_of_the_floor_are_a_step_of_sam():
+    script = runpy.run_path(str(REPOSITORY / "benchmarks/floor.py"))
+    base, workload = Base("sgd", SGD, {"lr": 0.05, "momentum": 0.9}), WORKLOADS["mlp"]
+    bare = script["Bare"](workload.build(), base)
+    ours = Ours(lambda own, model: vsam.SAM(own, model=model, rho=script["RHO"]), workload.build(), base)
+    before = [parameter.clone() for parameter in bare.parameters]
+    for _ in range(3):
+        bare.step()
+        ours.step()
+    for own, theirs, start in zip(bare.parameters, ours.problem.model.parameters(), before, strict=True):
+        torch.testing.assert_close(own, theirs, rtol=1e-5, atol=1e-7)
+        assert not torch.equal(own, start)
+
+
+def test_the_floor_of_a_step_can_be_measured():
+    script = runpy.run_path(str(REPOSITORY / "benchmarks/floor.py"))
+    found = script["measure"]("mlp", seconds=0.0)
+    assert list(found) == ["bare kernels", "SAM", "SAM foreach (peer)"]
+    assert all(len(quartiles) == 3 for quartiles in found.values())

@@ -1,0 +1,132 @@
+"""Measure how much of what SAM adds are the bare kernels that its promises need: `python benchmarks/floor.py`."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import time
+from collections.abc import Callable
+from statistics import quantiles
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vsam.lab.bench.bases import BASES, Base
+from vsam.lab.bench.contestants import OURS, Contestant, Plain, choose
+from vsam.lab.bench.peers import PEERS
+from vsam.lab.bench.timing import WARM_UP, single_thread
+from vsam.lab.bench.workloads import WORKLOADS, Problem
+
+__all__ = ["Bare", "Stopwatch", "main", "measure"]
+
+RHO = 0.05
+BURST = 3  # steps in a row, of which the first only warms the caches, as in `vsam bench`
+
+
+class Bare(Contestant):
+    """The kernels of a guarded SAM step and nothing else: no check, no undo, no counter, single precision only."""
+
+    def __init__(self, problem: Problem, base: Base) -> None:
+        self.problem = problem
+        self.parameters: list[Tensor] = list(problem.model.parameters())
+        self.optimizer = base.make(self.parameters)
+        self.flat = [parameter.detach().view(-1) for parameter in self.parameters]
+        self.buffer = torch.cat(self.flat)
+        self.copies = [*torch.split(self.buffer, [*map(Tensor.numel, self.flat)])]
+        self.one = torch.ones(())
+
+    def take_pass(self) -> list[Any]:
+        """Clear the gradients, run forward and backward, return the gradients."""
+        for parameter in self.parameters:
+            parameter.grad = None
+        self.problem.forward_backward()
+        return [parameter.grad for parameter in self.parameters]
+
+    def step(self) -> None:
+        """Norm, copy of the weights, move, way back, finiteness of the second gradient, and the base's step."""
+        self.problem.next_batch()
+        first = self.take_pass()
+        norm = torch.linalg.vector_norm(torch._C._nn.flatten_dense_tensors(first))
+        torch.cat(self.flat, out=self.buffer)
+        rest = {"weight_decay": 0.0, "momentum": 0.0, "dampening": 0.0, "nesterov": False, "is_first_step": False}
+        with torch.no_grad():
+            torch._fused_sgd_(self.parameters, first, [], lr=RHO / float(norm), maximize=True, **rest)
+        del first
+        second = self.take_pass()
+        torch._foreach_copy_(self.flat, self.copies)
+        flag = torch.zeros(())
+        torch._amp_foreach_non_finite_check_and_unscale_(second, flag, self.one)
+        if not flag:
+            self.optimizer.step()
+
+
+class Stopwatch:
+    """Takes the passes and the base's step out of a contestant's time."""
+
+    def __init__(self, contestant: Any) -> None:
+        self.contestant, self.inside, self.own = contestant, 0.0, []  # type: Any, float, list[float]
+        optimizer = contestant.optimizer
+        base = vars(optimizer).get("base") or vars(optimizer).get("base_optimizer") or optimizer
+        contestant.problem.forward_backward = self._timed(contestant.problem.forward_backward)
+        base.step = self._timed(base.step)
+
+    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any) -> Any:
+            start = time.thread_time()
+            result = function(*arguments)
+            self.inside += time.thread_time() - start
+            return result
+
+        return timed
+
+    def run(self) -> None:
+        """Take a burst of steps."""
+        for number in range(BURST):
+            self.inside, start = 0.0, time.thread_time()
+            self.contestant.step()
+            if number > 0:
+                self.own.append(time.thread_time() - start - self.inside)
+
+
+def measure(workload: str, seconds: float) -> dict[str, list[float]]:
+    """Quartiles of what each adds to its passes and the base's step, in microseconds, in interleaved turns."""
+    base, problem = BASES["sgd"], WORKLOADS[workload].build
+    entries = choose((*OURS, *PEERS), ["sam", "peer-sam-foreach"])
+    contestants: dict[str, Contestant] = {"base alone": Plain(problem(), base), "bare kernels": Bare(problem(), base)}
+    contestants |= {entry.label: entry.make(problem(), entry.base_of(base)) for entry in entries}
+    watches = {name: Stopwatch(contestant) for name, contestant in contestants.items()}
+    shuffle, start = random.Random(0), time.monotonic()
+    with single_thread():
+        for watch in watches.values():
+            for _ in range(WARM_UP):
+                watch.contestant.step()
+        while time.monotonic() - start < seconds or len(next(iter(watches.values())).own) < 4:
+            for watch in shuffle.sample(list(watches.values()), len(watches)):
+                watch.run()
+            gc.collect()
+    found = {name: [1e6 * own for own in quantiles(watch.own, n=4)] for name, watch in watches.items()}
+    clearing = found.pop("base alone")  # what surrounds a pass: the next batch and zero_grad
+    return {
+        name: [own - 2 * less for own, less in zip(values, clearing, strict=True)] for name, values in found.items()
+    }
+
+
+def main() -> None:
+    """Print the table for the workloads that have goals."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0, help="per workload (default: 60)")
+    seconds = parser.parse_args().seconds
+    for workload in ("mlp", "transformer"):
+        found = measure(workload, seconds)
+        for name, (low, middle, high) in found.items():
+            ratios = [one / other for one, other in zip((low, middle), found["SAM foreach (peer)"], strict=False)]
+            print(
+                f"{workload:12} {name:20} adds {middle:6.0f} µs ({low:.0f} to {high:.0f}), "
+                f"peer = 1: {ratios[1]:.2f} by the median, {ratios[0]:.2f} by the lower quartile"
+            )
+
+
+if __name__ == "__main__":
+    main()
