@@ -76,10 +76,19 @@ class Watch:
 
     def __call__(self, record: StepRecord) -> None:
         """Measure if it is time to."""
-        if record.step % self.every == 0:
-            found = measure(*self._what, what=("top_eigenvalues", "ascent"), **self._options)
-            assert found.top_eigenvalues is not None
-            assert found.ascent is not None
-            assert found.batch_ascent is not None
-            top = found.top_eigenvalues[0]
-            self.records.append(WatchRecord(record.step, found.loss, top, found.ascent, found.batch_ascent))
+        if self.is_due(record.step):
+            self.measure(record.step)
+
+    def is_due(self, step: int) -> bool:
+        """Whether it is time to measure after this step."""
+        return step % self.every == 0
+
+    def measure(self, step: int) -> WatchRecord:
+        """Measure now, for loops whose optimizer has no listeners; the record is kept too."""
+        found = measure(*self._what, what=("top_eigenvalues", "ascent"), **self._options)
+        assert found.top_eigenvalues is not None
+        assert found.ascent is not None
+        assert found.batch_ascent is not None
+        record = WatchRecord(step, found.loss, found.top_eigenvalues[0], found.ascent, found.batch_ascent)
+        self.records.append(record)
+        return record

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from vsam.lab import models
 from vsam.lab.errors import UserError, nearest
@@ -35,6 +35,7 @@ from vsam.lab.recipes.settings import (
     QuantizeSettings,
     SAFSettings,
     Section,
+    SharpnessSettings,
     VSAMSettings,
     WSAMSettings,
 )
@@ -44,6 +45,7 @@ __all__ = ["Recipe", "canonical_settings", "check_recipe", "modern"]
 _MOST_PARAMETERS = 10**9
 _LAST_SEED = 2**63 - 1
 _RARE = ("use", "own", "role")
+_OPTIONAL = {"quantize": QuantizeSettings, "sharpness": SharpnessSettings}
 _RENAMED = {"initial": "initial_samples", "minimum": "min_samples"}
 
 
@@ -65,6 +67,7 @@ class Recipe(Section):
         label_smoothing: ε, what is taken from the target and shared among the other classes.
         norms: record gradient and PSF norms of the sampled steps, for the price of one norm.
         checkpoint_seconds: how often a run is saved within an epoch; it always is at the end of one.
+        sharpness: measure the sharpness every so many steps; left out, never. The weights are as without it.
         own: settings of a method of the user's own, by name.
         use: the user's files and packages that method, model and data come from, with checksums or versions.
         role: what the run is for: itself, the trial of a search, or the source of quantized runs; it decides nothing.
@@ -107,6 +110,7 @@ class Recipe(Section):
     saf: SAFSettings = SAFSettings()
     mesa: MESASettings = MESASettings()
     own: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    sharpness: SharpnessSettings | None = None
     quantize: QuantizeSettings | None = None
 
     @field_validator("model")
@@ -121,6 +125,15 @@ class Recipe(Section):
         if found not in models.names():
             _check_size(found)
         return found
+
+    @model_validator(mode="after")
+    def _has_curvature(self) -> Self:
+        if self.sharpness is not None and self.quantize is not None:
+            raise ValueError(
+                "sharpness cannot be measured in a quantized run, whose loss is constant between the steps of its "
+                "weights. Leave out [sharpness], or train in full precision."
+            )
+        return self
 
     @property
     def label(self) -> str:
@@ -227,5 +240,5 @@ def _check_size(model: str) -> None:
 def _keys(place: list[str]) -> list[str]:
     table: Any = Recipe
     for name in place:
-        table = QuantizeSettings if name == "quantize" else table.model_fields[name].annotation
+        table = _OPTIONAL.get(name) or table.model_fields[name].annotation
     return list(table.model_fields)

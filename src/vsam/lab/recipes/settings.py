@@ -34,6 +34,7 @@ __all__ = [
     "QuantizeSettings",
     "SAFSettings",
     "Section",
+    "SharpnessSettings",
     "VSAMSettings",
     "WSAMSettings",
 ]
@@ -228,6 +229,16 @@ class MESASettings(Section):
     temperature: Positive = default(vsam.MESALoss, "temperature")
     weight: NotNegative = default(vsam.MESALoss, "weight")
     start_epoch: Epoch = default(vsam.MESALoss, "start_epoch")
+
+
+class SharpnessSettings(Section):
+    """As in `vsam.sharpness.Watch`, on so many training images as they are stored; without `rho` the recipe's."""
+
+    every: Count
+    samples: Count = 512
+    batch: BatchSize = 128
+    rho: NotNegative | None = None
+    max_iterations: Annotated[int, Field(ge=2, le=1000)] = 30
 
 
 class QuantizeSettings(Section):

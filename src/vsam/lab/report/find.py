@@ -8,7 +8,7 @@ from vsam.lab.errors import UserError
 
 __all__ = ["RUN_FILES", "find_runs"]
 
-RUN_FILES = ("config.toml", "metrics.jsonl", "steps.jsonl", "checkpoint.pt", "summary.json")
+RUN_FILES = ("config.toml", "metrics.jsonl", "steps.jsonl", "sharpness.jsonl", "checkpoint.pt", "summary.json")
 
 
 def find_runs(folders: Sequence[Path], say: Callable[[str], object] = lambda text: None) -> list[Path]:

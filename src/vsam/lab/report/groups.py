@@ -108,6 +108,11 @@ class Group:
         parts = [run.curves[key] for run in self.finished if run.label == label and key in run.curves]
         return merge(parts) if parts else None
 
+    @property
+    def loose(self) -> tuple[int, int]:
+        """How many top eigenvalues had not converged, of how many that were measured while training."""
+        return sum(run.loose[0] for run in self.runs), sum(run.loose[1] for run in self.runs)
+
     def loose_curves(self, key: str) -> list[tuple[DrawnRun, Buckets]]:
         """A metric of each unfinished run that has it."""
         return [(run, run.curves[key]) for run in self.runs if run.state == "unfinished" and key in run.curves]
@@ -146,7 +151,7 @@ def group_runs(runs: Iterable[DrawnRun]) -> tuple[list[Group], list[DrawnRun]]:
 
 def _shared_settings(run: DrawnRun) -> dict[str, Any]:
     found = flat(run.settings)
-    own = {key for key in found if key in _OF_A_RUN or key.split(".")[0] in _OF_METHODS}
+    own = {key for key in found if key in _OF_A_RUN or key.split(".")[0] in _OF_METHODS | {"sharpness"}}
     return {key: value for key, value in found.items() if key not in own and value is not None}
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-__all__ = ["EPOCH_METRICS", "STEP_METRICS", "VALIDATION_METRICS", "Metric"]
+__all__ = ["EPOCH_METRICS", "SHARPNESS_METRICS", "STEP_METRICS", "VALIDATION_METRICS", "Metric"]
 
 
 @dataclass(frozen=True)
@@ -10,7 +10,7 @@ class Metric:
     """One curve.
 
     Args:
-        key: in `metrics.jsonl` or `steps.jsonl`.
+        key: in `metrics.jsonl`, `steps.jsonl` or `sharpness.jsonl`.
         title: above the panel.
         axis: beside it, with the unit.
         bounds: of the axis; None leaves an end to the data.
@@ -44,4 +44,9 @@ STEP_METRICS = (
     Metric("rate", "Sampling rate", "sampling rate", (0, 1.05), holds=True),
     Metric("change_var", "Mean change of the variance of ‖PSF‖", "ĉ_var", holds=True),
     Metric("change_norm", "Mean change of ‖PSF‖ / ‖g‖", "ĉ_norm", holds=True),
+)
+
+SHARPNESS_METRICS = (
+    Metric("top_eigenvalue", "Top eigenvalue of the Hessian", "top eigenvalue", (0, None)),
+    Metric("batch_ascent", "SAM’s sharpness, L(w + ρ g/‖g‖) − L(w) per batch", "SAM’s sharpness, nats", (0, None)),
 )

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from vsam.lab.report.downsample import Buckets, backfill, bucket, is_usable
-from vsam.lab.report.metrics import EPOCH_METRICS, STEP_METRICS, Metric
+from vsam.lab.report.metrics import EPOCH_METRICS, SHARPNESS_METRICS, STEP_METRICS, Metric
 from vsam.lab.runs.facts import VALIDATION
-from vsam.lab.runs.finished import StoredRun, read_run, read_samples
+from vsam.lab.runs.finished import StoredRun, read_run, read_samples, read_watched
 from vsam.lab.runs.lines import Lines, number
 from vsam.lab.text import one_line
 
@@ -23,10 +23,12 @@ class DrawnRun(StoredRun):
     Args:
         curves: the metrics over epochs and over steps, by their keys.
         sampled: which steps were sampled.
+        loose: how many top eigenvalues in its curve had not converged, of how many.
     """
 
     curves: dict[str, Buckets] = field(default_factory=dict)
     sampled: Buckets | None = None
+    loose: tuple[int, int] = (0, 0)
 
     @property
     def is_validation(self) -> bool:
@@ -50,7 +52,19 @@ def read_drawn(path: Path) -> DrawnRun:
         done = run.steps if run.is_finished else min(run.steps, max([*positions, run.epochs[-1]["step"]]))
         curves |= _step_curves(lines, run.steps, int(done), problems)
         sampled = bucket(positions, [1.0] * len(positions), run.steps)
-    return replace(run, problems=tuple(problems), label=one_line(run.label) or "?", curves=curves, sampled=sampled)
+    watched, reason = read_watched(path, run.checksums.get("sharpness.jsonl"))
+    problems += [reason] if reason else []
+    if run.steps:
+        curves |= _sharpness_curves(watched, run.steps, problems)
+    flags = [line["top_eigenvalue_converged"] for line in watched if "top_eigenvalue_converged" in line]
+    return replace(
+        run,
+        problems=tuple(problems),
+        label=one_line(run.label) or "?",
+        curves=curves,
+        sampled=sampled,
+        loose=(sum(flag is not True for flag in flags), len(flags)),
+    )
 
 
 def _epoch_curves(lines: Lines, epochs: int, problems: list[str]) -> dict[str, Buckets]:
@@ -70,6 +84,17 @@ def _step_curves(lines: Lines, steps: int, done: int, problems: list[str]) -> di
         x, y = backfill(positions, values, done) if metric.holds else (positions, values)
         curves[metric.key] = bucket(x, y, steps)
     return _not_empty(curves)
+
+
+def _sharpness_curves(lines: Lines, steps: int, problems: list[str]) -> dict[str, Buckets]:
+    """What was measured every so many steps; a measurement that failed has no point, and is a problem."""
+    positions = [line["step"] for line in lines]
+    failed = [line for line in lines if "problem" in line]
+    if failed:
+        why = one_line(failed[0]["problem"])
+        problems.append(f"sharpness.jsonl: {len(failed):,} of {len(lines):,} measurements failed, the first: {why}")
+    columns = {metric.key: _column(lines, metric, "sharpness.jsonl", problems) for metric in SHARPNESS_METRICS}
+    return _not_empty({key: bucket(positions, values, steps) for key, values in columns.items()})
 
 
 def _column(lines: Lines, metric: Metric, name: str, problems: list[str]) -> Sequence[float]:

@@ -9,7 +9,7 @@ from vsam.lab.files import check_output, is_standard_output, make_folder, write_
 from vsam.lab.paper.summary import judge_folders
 from vsam.lab.report.find import find_runs
 from vsam.lab.report.groups import Group, group_runs, labels_of
-from vsam.lab.report.metrics import STEP_METRICS
+from vsam.lab.report.metrics import SHARPNESS_METRICS, STEP_METRICS
 from vsam.lab.report.page.page import make_page
 from vsam.lab.report.page.results import published_numbers
 from vsam.lab.report.paper_tables import to_latex, to_markdown
@@ -111,6 +111,8 @@ def _write_figures(groups: Sequence[Group], folder: Path, say: Callable[[str], o
             made["learning-curves"] = figures.learning_curves(group, styles)
         if any(group.has(metric.key) for metric in STEP_METRICS):
             made["norms"] = figures.norms([group], styles)
+        if any(group.has(metric.key) for metric in SHARPNESS_METRICS):
+            made["sharpness"] = figures.sharpness_curves(group, styles)
         if any(run.sampled is not None and len(run.sampled.index) for run in group.runs):
             made["samples"] = figures.sample_strips(group, styles)
         for name, figure in made.items():

@@ -17,7 +17,7 @@ from vsam.lab.recipes.recipe import Recipe, canonical_settings, modern
 from vsam.lab.runs.facts import Facts, facts_of
 from vsam.lab.runs.lines import Lines, number, read_json, read_json_lines
 
-__all__ = ["FinishedRun", "State", "StoredRun", "read_epochs", "read_run", "read_samples", "sealed"]
+__all__ = ["FinishedRun", "State", "StoredRun", "read_epochs", "read_run", "read_samples", "read_watched", "sealed"]
 
 State = Literal["new", "unfinished", "finished", "broken"]
 
@@ -52,7 +52,7 @@ class FinishedRun:
         epochs: the whole lines of `metrics.jsonl`.
         recipe: its settings, if this version understands them.
         facts: its size, and what it was for.
-        checksums: of `metrics.jsonl` and `steps.jsonl` as they were written, by their names; empty for an older run.
+        checksums: of its files of lines as they were written, by their names; empty for an older run.
     """
 
     label: str
@@ -145,6 +145,13 @@ def read_samples(path: Path, expected: int, checksum: str | None = None) -> tupl
     if not reason and len(lines) < expected:
         reason = f"steps.jsonl has {len(lines):,} of {expected:,} sampled steps."
     return lines, reason
+
+
+def read_watched(path: Path, checksum: str | None = None) -> tuple[Lines, str | None]:
+    """The usable lines of a folder's `sharpness.jsonl`; likewise. Most runs have none, which is not wrong."""
+    lines, reason = read_json_lines(path / "sharpness.jsonl", checksum=checksum)
+    is_missing = reason is not None and reason.endswith("is missing.")
+    return lines, None if is_missing and checksum is None else reason
 
 
 def _whole(run: StoredRun, settings: Mapping[str, Any], summary: dict[str, Any], problems: list[str]) -> StoredRun:

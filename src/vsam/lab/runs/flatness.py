@@ -4,18 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
 from vsam import sharpness
 from vsam.lab import models
-from vsam.lab.data import Batches
 from vsam.lab.errors import UserError
 from vsam.lab.recipes.recipe import check_recipe
 from vsam.lab.runs.environment import choose_device
 from vsam.lab.runs.train import load_data
 from vsam.lab.runs.trained import ADVICE, read_trained
+from vsam.lab.runs.watched import cross_entropy, stored_batches
 
 __all__ = ["MeasuredRun", "measure_run"]
 
@@ -63,23 +59,14 @@ def measure_run(
         )
     chosen = choose_device(device)
     dataset = load_data(recipe, data_dir, chosen)
-    drawn = torch.randperm(len(dataset.train_labels), generator=torch.Generator().manual_seed(0))
-    kept = drawn[:num_samples].to(chosen)
     model = models.build(recipe.model, dataset.num_classes, dataset.image_shape[0])
     try:
         model.load_state_dict(content["model"])
     except (RuntimeError, TypeError, AttributeError) as error:
         raise UserError(f"{path.parent} holds other weights than those of its {recipe.model}. {ADVICE}") from error
-    images, labels = dataset.train_images[kept], dataset.train_labels[kept]
-    batches = Batches(images, labels, mean=dataset.mean, std=dataset.std, batch_size=batch_size)
+    batches = stored_batches(dataset, num_samples, batch_size)
     try:
-        found = sharpness.measure(model.to(chosen), _cross_entropy, batches, **options)
+        found = sharpness.measure(model.to(chosen), cross_entropy, batches, **options)
     except ValueError as error:  # of a setting, or of weights that have diverged
         raise UserError(f"{path.parent}: {error}") from error
     return MeasuredRun(path, recipe.name, recipe.method, recipe.seed, content["step"], found)
-
-
-def _cross_entropy(model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    images, labels, _ = batch
-    logits: Tensor = model(images)
-    return F.cross_entropy(logits.to(torch.float32), labels)

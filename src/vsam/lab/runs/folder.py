@@ -18,6 +18,7 @@ from vsam.lab.runs.lines import read_json_lines
 __all__ = ["RunFolder", "check_settings", "flat", "open_folder", "run_path"]
 
 _LINE_FILES = ("metrics.jsonl", "steps.jsonl")
+_WATCHED = "sharpness.jsonl"
 _log = logging.getLogger(__name__)
 
 
@@ -41,7 +42,8 @@ class RunFolder:
 
     def __init__(self, path: Path, recipe: Recipe) -> None:
         self.path, self._recipe = path, recipe
-        self._files = {name: LineFile(path / name) for name in _LINE_FILES}
+        names = (*_LINE_FILES, *([_WATCHED] if recipe.sharpness else []))
+        self._files = {name: LineFile(path / name) for name in names}
         self._lock = FileLock(path / ".lock", timeout=0)
         try:
             found = self._open()
@@ -74,8 +76,9 @@ class RunFolder:
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Write the summary, which marks the run as finished."""
-        if not (self.path / "steps.jsonl").exists():
-            write_atomically(self.path / "steps.jsonl", "")
+        for file in self._files.values():
+            if not file.path.exists():
+                write_atomically(file.path, "")
         checksums = {name: proof["checksum"] for name, proof in self.proofs.items()}
         write_atomically(self.path / "summary.json", sealed(summary, self._recipe, checksums))
         self.summary = summary
@@ -135,7 +138,7 @@ class RunFolder:
 
     def _clear(self) -> None:
         """Remove what killed processes had half written; the lock says that nobody is writing now."""
-        for name in ("config.toml", "metrics.jsonl", "steps.jsonl", "checkpoint.pt", "summary.json"):
+        for name in ("config.toml", *_LINE_FILES, _WATCHED, "checkpoint.pt", "summary.json"):
             for path in self.path.glob(f".{name}.*"):
                 path.unlink(missing_ok=True)
 

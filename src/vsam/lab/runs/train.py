@@ -24,6 +24,7 @@ from vsam.lab.runs.network import evaluate
 from vsam.lab.runs.resume import resume, save
 from vsam.lab.runs.summary import summarise
 from vsam.lab.runs.training import Training
+from vsam.lab.runs.watched import MEASURED, make_watch, observe
 
 __all__ = ["Observer", "Run", "load_data"]
 
@@ -115,11 +116,13 @@ class Run:
         self.step = self.skips_in_a_row = 0
         self.seconds = self.best = 0.0
         self.sums = Sums()
+        self._paused = 0.0  # seconds since the clock was read, in which sharpness was measured
         self.turn: str | None = None
         with own_generators(None, device) as end, _enough_memory(recipe, device):
             torch.manual_seed(recipe.seed)
             self.training = Training(recipe, dataset, device, self.total_steps, ranks)
             self.generators = end()
+        self._watch = make_watch(recipe, self.training.model, dataset)
         self.folder = open_folder(path, recipe, ranks)
         self._last_save = time.monotonic()
         try:
@@ -204,6 +207,19 @@ class Run:
                 numbers = {name: getattr(done.record, name) for name in _NUMBERS}
                 self.folder.add_line("steps.jsonl", {"step": self.step, "epoch": epoch, "loss": done.loss, **numbers})
 
+        if self._watch is not None and self._watch.is_due(self.step):
+            self._look(epoch)
+
+    def _look(self, epoch: int) -> None:
+        """Measure the sharpness, for which the training's clock stands still."""
+        assert self._watch is not None
+        begun = time.perf_counter()
+        line = observe(self._watch, self.step)
+        self.folder.add_line("sharpness.jsonl", {"epoch": epoch, **line})
+        for observer in self.observers:
+            observer.step(self.step, {name: line.get(name) for name in MEASURED})
+        self._paused += time.perf_counter() - begun
+
     def _tell(self, loss: float, record: StepRecord | None) -> None:
         lr = self.training.optimizer.param_groups[0]["lr"]
         numbers = {"loss": loss, "lr": lr, "samples": self.training.num_samples}
@@ -258,7 +274,7 @@ class Run:
     def _stop_clock(self, begun: float) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-        elapsed = time.perf_counter() - begun
+        elapsed, self._paused = time.perf_counter() - begun - self._paused, 0.0
         self.seconds += elapsed
         self.sums.seconds += elapsed
 

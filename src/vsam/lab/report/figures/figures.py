@@ -23,13 +23,13 @@ from vsam.lab.report.figures.drawing import (
     whole_numbers,
 )
 from vsam.lab.report.groups import Group, labels_of
-from vsam.lab.report.metrics import STEP_METRICS
+from vsam.lab.report.metrics import SHARPNESS_METRICS, STEP_METRICS
 from vsam.lab.report.points import Spot, accuracy_axis, published_spots, speed_axis, speed_spots
 from vsam.lab.report.read import DrawnRun
 from vsam.lab.report.style import Style, styles_for
 from vsam.lab.text import shortened
 
-__all__ = ["accuracy_against_speed", "learning_curves", "norms", "sample_strips", "save_figure"]
+__all__ = ["accuracy_against_speed", "learning_curves", "norms", "sample_strips", "save_figure", "sharpness_curves"]
 
 
 def accuracy_against_speed(
@@ -118,6 +118,31 @@ def norms(groups: Sequence[Group], styles: Styles | None = None) -> Figure:
             whole_numbers(column[-1])
         figure.align_ylabels(grid[:, 0])
         add_legend(figure, labels, styles)
+    return figure
+
+
+def sharpness_curves(group: Group, styles: Styles | None = None) -> Figure:
+    """The top eigenvalue and SAM's sharpness over the steps.
+
+    Args:
+        group: of runs, at least one of which was watched.
+        styles: by label, where several figures belong together.
+    """
+    styles = styles or styles_for(group.labels)
+    metrics = [metric for metric in SHARPNESS_METRICS if group.has(metric.key)]
+    watched = [run for run in group.runs if any(metric.key in run.curves for metric in metrics)]
+    with paper_look():
+        figure = Figure(figsize=(5.4, 0.9 + 1.6 * len(metrics)), layout="constrained")
+        column = figure.subplots(len(metrics), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, metric in zip(column, metrics, strict=True):
+            draw_metric(axes, group, metric, styles)
+        column[-1].set_xlabel("step")
+        whole_numbers(column[-1])
+        loose = f"; {group.loose[0]:,} of {group.loose[1]:,} eigenvalues not converged" if group.loose[0] else ""
+        explained = _explain_band(group, width_for(group.steps), "step") + loose
+        column[0].set_title(f"{_shorter(group.title, figure)}\n{explained}", parse_math=False)
+        figure.align_ylabels(column)
+        add_legend(figure, list(dict.fromkeys(run.label for run in watched)), styles)
     return figure
 
 

@@ -10,7 +10,7 @@ from vsam.lab.comparison.rows import Row
 from vsam.lab.paper.numbers import Published
 from vsam.lab.report.downsample import Buckets
 from vsam.lab.report.groups import Group
-from vsam.lab.report.metrics import STEP_METRICS, Metric
+from vsam.lab.report.metrics import SHARPNESS_METRICS, STEP_METRICS, Metric
 from vsam.lab.report.points import (
     Spot,
     accuracy_axis,
@@ -23,7 +23,7 @@ from vsam.lab.report.points import (
 from vsam.lab.report.style import Style
 from vsam.lab.text import shortened
 
-__all__ = ["Chart", "Styles", "epoch_charts", "sample_chart", "speed_chart", "step_charts"]
+__all__ = ["Chart", "Styles", "epoch_charts", "sample_chart", "sharpness_charts", "speed_chart", "step_charts"]
 
 Styles = Mapping[str, Style]
 
@@ -57,6 +57,11 @@ def epoch_charts(group: Group, styles: Styles) -> list[Chart]:
 def step_charts(group: Group, styles: Styles) -> list[Chart]:
     """Norms and sampling over the steps."""
     return [_curves(group, styles, metric, "step") for metric in STEP_METRICS if group.has(metric.key)]
+
+
+def sharpness_charts(group: Group, styles: Styles) -> list[Chart]:
+    """What was measured of the sharpness over the steps."""
+    return [_curves(group, styles, metric, "step") for metric in SHARPNESS_METRICS if group.has(metric.key)]
 
 
 def sample_chart(group: Group, styles: Styles) -> Chart | None:

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from vsam.lab.report.groups import Group
-from vsam.lab.report.page.charts import Chart, Styles, epoch_charts, sample_chart, speed_chart, step_charts
+from vsam.lab.report.page.charts import (
+    Chart,
+    Styles,
+    epoch_charts,
+    sample_chart,
+    sharpness_charts,
+    speed_chart,
+    step_charts,
+)
 from vsam.lab.report.page.results import published_numbers, result_lines
 from vsam.lab.report.points import published_spots
 from vsam.lab.report.scale import describe_scale, is_small, scale_line
@@ -36,6 +44,7 @@ def make_section(group: Group, styles: Styles, charts: list[Chart]) -> dict[str,
         "has_hollow": bool(published_spots(group.rows, published)),
         "epochs": add(epoch_charts(group, styles)),
         "steps": add(step_charts(group, styles)),
+        "sharpness": add(sharpness_charts(group, styles)),
         "samples": next(iter(add([sample_chart(group, styles)])), None),
         # How many epochs and steps are one point.
         "epoch_width": max((run.curves[_KEY].width for run in group.runs if _KEY in run.curves), default=1),
