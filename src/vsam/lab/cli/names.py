@@ -2,7 +2,10 @@
 
 __all__ = ["BASES", "BENCHED", "SCALES", "STUDIES", "WORKLOADS"]
 
-STUDIES = ("table1", "alpha", "gamma", "ablation", "lsq", "norms", "trials", "frontier", "convergence")
+STUDIES = (
+    *("table1", "alpha", "gamma", "ablation", "lsq", "norms"),
+    *("trials", "frontier", "flatness", "convergence"),
+)
 SCALES = ("tiny", "small", "paper")
 WORKLOADS = ("mlp", "transformer", "resnet20", "resnet18")
 BASES = ("sgd", "sgd-fused", "adamw", "adamw-fused")

@@ -90,7 +90,8 @@ class Run:
             changes, and the first of them writes the files, so the run can go on with another number of processes.
 
     `turn` may be set before an epoch: epochs of several runs with the same turn ran one after the other.
-    `observers` are told of every step and epoch, and closed with the run. `generators` are the states of the global
+    `observers` are told of every step and epoch, and closed with the run. `before_step` is called with a batch and the
+    epoch before that is trained on, and must leave everything as it was. `generators` are the states of the global
     generators between epochs, and `sums` what has added up of the present one.
     """
 
@@ -106,6 +107,7 @@ class Run:
         find_method(recipe.method)
         self.recipe, self.device, self.listeners, self.ranks = recipe, device, listeners, ranks
         self.observers: list[Observer] = []
+        self.before_step: Callable[[Batch, int], object] = lambda batch, epoch: None
         self.dataset = dataset
         augment = Augment(**recipe.augment.model_dump())
         shared: Any = {"channels_last": recipe.channels_last, "rank": ranks.rank, "size": ranks.size}
@@ -194,6 +196,7 @@ class Run:
 
     def _train_step(self, batch: Batch, epoch: int) -> None:
         self.ranks.seed(self.recipe.seed, self.step)
+        self.before_step(batch, epoch)
         done = self.training.step(batch, epoch, self.step)
         self.step += 1
         self._check(done.loss)

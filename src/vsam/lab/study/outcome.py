@@ -6,14 +6,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.table import Table
 from rich.text import Text
 
 from vsam.lab.comparison.rows import Row
 from vsam.lab.comparison.speed import seed_speed
-from vsam.lab.comparison.tables import SPEEDS, to_latex, to_markdown, to_terminal
+from vsam.lab.comparison.tables import SPEEDS, latex_table, markdown_table, to_latex, to_markdown, to_terminal
 from vsam.lab.paper.numbers import Published, references
 from vsam.lab.runs.finished import FinishedRun
 from vsam.lab.study.study import Scale, Study
+from vsam.lab.text import for_terminal
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,9 +70,12 @@ class TrainedOutcome:
         tables = {part.name: self.table(part) for part in self.parts}
         sections = [f"## {part}\n\n{to_markdown(rows)}" for part, rows in tables.items()]
         head = f"# {self.study.title}\n\nScale: {self.scale}.\n"
+        more = self.study.tables(self._rows())
+        sections += [f"## {one.title}\n\n{markdown_table(one.lines)}\n{one.note}\n" for one in more]
         if self.study.notes is not None:
             sections.append(self.study.notes(self._rows()))
-        return "\n".join([head, *sections]), "\n".join(to_latex(rows) for rows in tables.values())
+        latex = [*map(to_latex, tables.values()), *(latex_table(one.lines) for one in more)]
+        return "\n".join([head, *sections]), "\n".join(latex)
 
     def figures(self) -> "Mapping[str, Figure]":
         """As the study draws them."""
@@ -79,7 +84,8 @@ class TrainedOutcome:
     def renderables(self) -> list[Any]:
         """A heading and a table for each part, and what the speeds are."""
         shown = [(f"{part.name}, scale {self.scale}", to_terminal(self.table(part))) for part in self.parts]
-        return [*(one for pair in shown for one in pair), Text(SPEEDS)]
+        more = [text for one in self.study.tables(self._rows()) for text in (one.title, _shown(one.lines), one.note)]
+        return [*(one for pair in shown for one in pair), Text(SPEEDS), *more]
 
     def to_dict(self) -> dict[str, Any]:
         """The rows of a comparison, what was varied, and the numbers of each seed."""
@@ -88,7 +94,8 @@ class TrainedOutcome:
         return {
             "study": self.study.name,
             "scale": self.scale,
-            "rows": self._rows(),
+            "rows": (rows := self._rows()),
+            **({"findings": self.study.findings(rows)} if self.study.findings else {}),
             "failures": self.failures,
             "training_seconds": sum(summary["seconds"] for summary in summaries),
             "environments": [json.loads(text) for text in sorted(environments)],
@@ -121,6 +128,15 @@ class TrainedOutcome:
         if self.study.varied is None or run.method != "vsam" or run.recipe is None:
             return None
         return float(getattr(run.recipe.vsam, self.study.varied))
+
+
+def _shown(lines: Sequence[Sequence[str]]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for place, heading in enumerate(lines[0]):
+        table.add_column(for_terminal(heading), justify="right" if place else "left")
+    for line in lines[1:]:
+        table.add_row(*map(for_terminal, line))
+    return table
 
 
 def _speeds(runs: Sequence[FinishedRun], references: Sequence[FinishedRun]) -> list[float | None]:

@@ -11,6 +11,8 @@ from vsam.lab.recipes.load import load_recipe
 from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.runs.facts import SOURCE
 from vsam.lab.runs.folder import run_path
+from vsam.lab.study.flatness.outcome import METHODS as METHODS_OF_FLATNESS
+from vsam.lab.study.flatness.outcome import findings, flatness_of, measure_flatness, tables
 from vsam.lab.study.frontier.plan import confirming_parts, rules, trial_parts
 from vsam.lab.study.frontier.tables import best_trials, frontier_tables
 from vsam.lab.study.norms import norms_of
@@ -42,6 +44,10 @@ def _ablation(scale: Scale, seeds: int, runs: Path) -> list[Part]:
 
 def _norms(scale: Scale, seeds: int, runs: Path) -> list[Part]:
     return [_methods(_load(name, scale), ("sam", "vsam"), seeds) for name in _RECIPES[scale]]
+
+
+def _flatness(scale: Scale, seeds: int, runs: Path) -> list[Part]:
+    return [_methods(_load(name, scale), METHODS_OF_FLATNESS, seeds) for name in _RECIPES[scale]]
 
 
 def _alpha(scale: Scale, seeds: int, runs: Path) -> list[Part]:
@@ -93,6 +99,12 @@ def _draw_frontier(study: Study, rows: Sequence[Mapping[str, Any]], published: o
     return {study.name: frontier_figure(rows)}
 
 
+def _draw_flatness(study: Study, rows: Sequence[Mapping[str, Any]], published: object) -> "dict[str, Figure]":
+    from vsam.lab.study.flatness.figures import flatness_figures
+
+    return flatness_figures(rows)
+
+
 def _draw_convergence(study: Study, rows: Sequence[Mapping[str, Any]], published: object) -> "dict[str, Figure]":
     from vsam.lab.study.convergence.average import convergence_figure
 
@@ -132,6 +144,16 @@ _ALL = (
         draw=_draw_frontier,
         notes=frontier_tables,
         num_seeds=rules()["num_seeds"],
+    ),
+    Study(
+        "flatness",
+        "How sharp the minima are by every measure, whether that goes with accuracy, and PSF along a run",
+        _flatness,
+        columns=flatness_of,
+        draw=_draw_flatness,
+        after=measure_flatness,
+        findings=findings,
+        tables=tables,
     ),
     Study("convergence", "The average of Lemma 2 over T", draw=_draw_convergence, measure=_convergence),
 )

@@ -65,6 +65,8 @@ def run_study(
         failures += [f"{part.name}: {failure}" for failure in [*stopped, *waiting]]
         store.refresh(part.recipes)
     found = {part.name: store.finished(part.recipes) for part in parts}
+    if study.after is not None:
+        failures += study.after([run for runs in found.values() for run in runs], scale, data_dir, device, shown)
     gathered = [PartOutcome(name, summarise(runs), runs) for name, runs in found.items() if runs]
     return TrainedOutcome(study, scale, gathered, failures, store.damaged)
 

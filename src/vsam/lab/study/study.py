@@ -11,9 +11,10 @@ from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.runs.finished import FinishedRun
 
 if TYPE_CHECKING:
+    import torch
     from matplotlib.figure import Figure
 
-__all__ = ["SCALES", "SEEDS", "Outcome", "Part", "Scale", "Study"]
+__all__ = ["SCALES", "SEEDS", "Outcome", "Part", "Scale", "Study", "Table"]
 
 Scale = Literal["tiny", "small", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
@@ -34,6 +35,21 @@ class Part:
 
     name: str
     recipes: tuple[Recipe, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A further table of a study.
+
+    Args:
+        title: above it.
+        lines: the heading and the lines below it, as texts.
+        note: below it, or "".
+    """
+
+    title: str
+    lines: Sequence[Sequence[str]]
+    note: str = ""
 
 
 class Outcome(Protocol):
@@ -90,6 +106,10 @@ class Study:
         measure: how it is measured where it trains no network.
         notes: what its page says besides the tables, in Markdown, from its record.
         num_seeds: how many seeds it takes by itself where that is not the scale's usual number; tiny ones take one.
+        after: called when the runs are trained, with these, the scale and where data and device are: it measures and
+            writes files beside the runs, which `columns` reads, and returns a sentence for each failure.
+        findings: what follows from the rows, for the record.
+        tables: further tables, from the rows.
     """
 
     name: str
@@ -100,6 +120,9 @@ class Study:
     draw: "Callable[[Study, Sequence[Record], PublishedByPart], dict[str, Figure]]" = speed_figures
     is_quantized: bool = False
     measure: Callable[[Scale, Path, Progress], Outcome] | None = field(default=None)
+    after: "Callable[[Sequence[FinishedRun], Scale, Path | None, torch.device, Progress], list[str]] | None" = None
+    findings: Callable[[Sequence[Record]], Record] | None = None
+    tables: Callable[[Sequence[Record]], list[Table]] = lambda rows: []
     notes: Callable[[Sequence[Record]], str] | None = None
     num_seeds: int | None = None
 
