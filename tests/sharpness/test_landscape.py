@@ -85,3 +85,25 @@ def test_what_cannot_be_is_explained() -> None:
         landscape(model, loss, given, dimensions=3)
     with pytest.raises(ValueError, match="two ends"):
         landscape(model, loss, given, num_points=1)
+
+
+@pytest.mark.parametrize("options", [{"dimensions": 2, "num_points": 3}, {"to": True, "num_points": 5}])
+def test_a_grid_goes_on_where_it_was_stopped(options: dict[str, Any]) -> None:
+    given, calls = batches()[:1], []
+    options = options | ({"to": net(1).state_dict()} if "to" in options else {})
+
+    def counted(model: nn.Module, batch: Any) -> torch.Tensor:
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return loss(model, batch)
+
+    known: dict[tuple[int, ...], float] = {}
+    with pytest.raises(KeyboardInterrupt):
+        landscape(net(), counted, given, known=known, **options)
+    assert len(known) == 3
+    found = landscape(net(), counted, given, known=known, **options)
+    whole = landscape(net(), loss, given, **options)
+    assert torch.equal(found.losses, whole.losses)
+    assert len(calls) == whole.losses.numel() + 1  # the one that was interrupted is computed again, no other
+    assert len(known) == whole.losses.numel()

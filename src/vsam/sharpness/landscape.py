@@ -1,6 +1,6 @@
 """Slices through the loss: along filter-normalised random directions, or on the line to another state dict."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -13,6 +13,8 @@ from vsam.sharpness.objective import Loss, Objective, Progress
 from vsam.sharpness.session import Mode, check_batches, check_mode, untouched, unwrapped
 
 __all__ = ["Landscape", "landscape"]
+
+_Known = MutableMapping[tuple[int, ...], float]
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ def landscape(
     mode: Mode = "eval",
     seed: int = 0,
     progress: Progress | None = None,
+    known: _Known | None = None,
 ) -> Landscape:
     """Compute the mean loss over batches on a line or a plane through the weights, which are left as they are.
 
@@ -59,6 +62,8 @@ def landscape(
         to: a state dict of the same network: the line from the weights, at 0, to it, at 1. Frozen parameters and
             floating-point buffers, such as BatchNorm's statistics, are interpolated too.
         seed: of the directions.
+        known: losses by place on the grid, such as (3, 0): those in it are not computed again, and each new one is put
+            there. One that is kept in a file lets a grid go on where it was stopped, with the same settings.
 
     Cost: a forward pass over all batches per point, and two vectors of the size of the parameters.
 
@@ -79,23 +84,26 @@ def landscape(
     )
     inner, report = unwrapped(model), progress or (lambda stage, done, total: None)
     check_batches(batches)
+    found: _Known = {} if known is None else known
     with untouched(inner, batches, check_mode(mode)) as rewind:
         if to is not None:
             line = _Line(inner, to, rewind)
-            losses = _on_line(Objective(model, loss, batches, line.place), line, axis, report)
+            losses = _on_line(Objective(model, loss, batches, line.place), line, axis, found, report)
             return Landscape((axis,), losses, mode, "line to another state dict")
         objective = Objective(model, loss, batches, rewind)
         generator = torch.Generator().manual_seed(seed)
         directions = [_direction(objective, generator) for _ in range(dimensions)]
-        losses = _on_grid(objective, directions, axis, report)
+        losses = _on_grid(objective, directions, axis, found, report)
     return Landscape((axis,) * dimensions, losses, mode, "random directions, filter-normalised")
 
 
-def _on_grid(objective: Objective, directions: list[Tensor], axis: Tensor, report: Progress) -> Tensor:
+def _on_grid(objective: Objective, directions: list[Tensor], axis: Tensor, known: _Known, report: Progress) -> Tensor:
     losses = torch.empty((len(axis),) * len(directions), dtype=torch.float64)
     for done, positions in enumerate(product(range(len(axis)), repeat=len(directions)), 1):
-        moves = [axis[i].item() * direction for i, direction in zip(positions, directions, strict=True)]
-        losses[positions] = objective.value(torch.stack(moves).sum(0)).mean
+        if positions not in known:
+            moves = [axis[i].item() * direction for i, direction in zip(positions, directions, strict=True)]
+            known[positions] = objective.value(torch.stack(moves).sum(0)).mean
+        losses[positions] = known[positions]
         report("landscape", done, losses.numel())
     return losses
 
@@ -144,10 +152,12 @@ def _plain(name: str) -> str:
     return name.replace("_orig_mod.", "").removeprefix("module.")
 
 
-def _on_line(objective: Objective, line: _Line, axis: Tensor, report: Progress) -> Tensor:
+def _on_line(objective: Objective, line: _Line, axis: Tensor, known: _Known, report: Progress) -> Tensor:
     losses = torch.empty_like(axis)
     for i, position in enumerate(axis.tolist()):
-        line.position = position
-        losses[i] = objective.value().mean
+        if (i,) not in known:
+            line.position = position
+            known[i,] = objective.value().mean
+        losses[i] = known[i,]
         report("landscape", i + 1, len(axis))
     return losses

@@ -1,19 +1,24 @@
-"""How flat the minimum of a run is, on its own training images."""
+"""How flat the minimum of a run is, on its own training images: measures, and slices through the loss."""
 
+import hashlib
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from vsam import sharpness
 from vsam.lab import models
+from vsam.lab.data import Batches
 from vsam.lab.errors import UserError
-from vsam.lab.recipes.recipe import check_recipe
+from vsam.lab.recipes.recipe import Recipe, check_recipe
 from vsam.lab.runs.environment import choose_device
 from vsam.lab.runs.train import load_data
 from vsam.lab.runs.trained import ADVICE, read_trained
 from vsam.lab.runs.watched import cross_entropy, stored_batches
 
-__all__ = ["MeasuredRun", "measure_run"]
+__all__ = ["MeasuredRun", "Opened", "measure_run", "open_trained"]
 
 
 @dataclass(frozen=True)
@@ -33,10 +38,43 @@ class MeasuredRun:
         return {**own, "step": self.step, **self.found.to_dict()}
 
 
-def measure_run(
-    path: Path, num_samples: int, batch_size: int, data_dir: Path | None, device: str | None, **options: Any
-) -> MeasuredRun:
-    """Measure the network of a checkpoint on some of its training images, as they are stored.
+@dataclass(frozen=True)
+class Opened:
+    """A checkpoint's network on some of its run's training images, as they are stored."""
+
+    path: Path
+    recipe: Recipe
+    step: int
+    model: nn.Module
+    batches: Batches
+
+    @property
+    def checksum(self) -> str:
+        """Of the checkpoint, by which results that were kept of it are known again."""
+        return hashlib.sha256(self.path.read_bytes()).hexdigest()
+
+    def measure(self, **options: Any) -> MeasuredRun:
+        """As `vsam.sharpness.measure`."""
+        try:
+            found = sharpness.measure(self.model, cross_entropy, self.batches, **options)
+        except ValueError as error:  # of a setting, or of weights that have diverged
+            raise UserError(f"{self.path.parent}: {error}") from error
+        recipe = self.recipe
+        return MeasuredRun(self.path, recipe.name, recipe.method, recipe.seed, self.step, found)
+
+    def landscape(
+        self, known: MutableMapping[tuple[int, ...], float], to: "Opened | None" = None, **options: Any
+    ) -> sharpness.Landscape:
+        """As `vsam.sharpness.landscape`; `to` is another run of the same network."""
+        other = None if to is None else to.model.state_dict()
+        try:
+            return sharpness.landscape(self.model, cross_entropy, self.batches, to=other, known=known, **options)
+        except ValueError as error:
+            raise UserError(f"{self.path.parent}: {error}") from error
+
+
+def open_trained(path: Path, num_samples: int, batch_size: int, data_dir: Path | None, device: str | None) -> Opened:
+    """Load the network of a checkpoint and the images to measure it on.
 
     Which ones are drawn depends on nothing but their number, so that runs on the same data are measured on the same.
 
@@ -45,7 +83,6 @@ def measure_run(
         num_samples: how many images, at most.
         batch_size: of the batches.
         data_dir, device: as for training.
-        options: of `vsam.sharpness.measure`.
     """
     for name, number in (("--samples", num_samples), ("--batch", batch_size)):
         if number < 1:
@@ -65,8 +102,11 @@ def measure_run(
     except (RuntimeError, TypeError, AttributeError) as error:
         raise UserError(f"{path.parent} holds other weights than those of its {recipe.model}. {ADVICE}") from error
     batches = stored_batches(dataset, num_samples, batch_size)
-    try:
-        found = sharpness.measure(model.to(chosen), cross_entropy, batches, **options)
-    except ValueError as error:  # of a setting, or of weights that have diverged
-        raise UserError(f"{path.parent}: {error}") from error
-    return MeasuredRun(path, recipe.name, recipe.method, recipe.seed, content["step"], found)
+    return Opened(path, recipe, content["step"], model.to(chosen), batches)
+
+
+def measure_run(
+    path: Path, num_samples: int, batch_size: int, data_dir: Path | None, device: str | None, **options: Any
+) -> MeasuredRun:
+    """Measure the network of a checkpoint: `open_trained`, with the options of `vsam.sharpness.measure`."""
+    return open_trained(path, num_samples, batch_size, data_dir, device).measure(**options)

@@ -58,7 +58,7 @@ const Chart = (() => {
   function frame(div, spec, height, xs, ys, rows = null) {
     const width = Math.max(div.clientWidth, 200);
     const svg = add(div, "svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
-    const across = ticks(...xs, width / 90, spec.kind === "points" ? 0 : 1);
+    const across = ticks(...xs, width / 90, spec.kind === "points" || spec.fractional ? 0 : 1);
     const up = rows ? rows.map((name, row) => row) : ticks(...ys, (height - 60) / 45);
     const names = rows || up.map(format);
     const left = (rows ? 12 : 34) + LETTER * Math.max(...names.map((name) => name.length), 1);
@@ -167,11 +167,12 @@ const Chart = (() => {
   const kinds = { curves, points, strips };
 
   // Draw `spec` into an element: the series whose labels `isShown`; `zoom` is the range across, if it is not all.
-  return function draw(div, spec, height, look, isShown = identity, zoom = null) {
+  function draw(div, spec, height, look, isShown = identity, zoom = null) {
     div.replaceChildren();
     const shown = spec.series.filter((one) => isShown(one.label));
     const drawn = kinds[spec.kind](div, spec, height, shown, look, zoom);
     if (!shown.length) title(drawn.svg, "no method is shown", { x: drawn.box.width / 2, y: drawn.box.height / 2 });
     return drawn;
-  };
+  }
+  return Object.assign(draw, { kinds, tools: { add, extent, format, frame } }); // for pages with kinds of their own
 })();

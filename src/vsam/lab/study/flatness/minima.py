@@ -8,7 +8,7 @@ from typing import Any
 
 from vsam.lab.files import read_regular, write_atomically
 from vsam.lab.recipes.recipe import Recipe
-from vsam.lab.runs.flatness import measure_run
+from vsam.lab.runs.flatness import open_trained
 from vsam.sharpness import Sharpness
 
 __all__ = ["FILE", "MEASURES", "measure_minimum", "read_minimum"]
@@ -49,10 +49,10 @@ def measure_minimum(run: Path, recipe: Recipe, scale: str, data_dir: Path | None
     proof = hashlib.sha256(read_regular(checkpoint)).hexdigest() if checkpoint.exists() else None
     if before is not None and before["settings"] == settings and before["checkpoint"] == proof:
         return before
-    given = (checkpoint, samples, recipe.batch, data_dir, device)
-    plain = measure_run(*given, rho=recipe.rho, **shared).found
+    opened = open_trained(checkpoint, samples, recipe.batch, data_dir, device)
+    plain = opened.measure(rho=recipe.rho, **shared).found
     what = ("top_eigenvalues", "ascent", "worst", "random")
-    adaptive = measure_run(*given, rho=ADAPTIVE_RHO, adaptive=True, what=what, **shared).found
+    adaptive = opened.measure(rho=ADAPTIVE_RHO, adaptive=True, what=what, **shared).found
     found = {
         "settings": settings,
         "checkpoint": proof,
