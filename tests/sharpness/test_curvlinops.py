@@ -1,5 +1,7 @@
 """Against curvlinops, where it is installed: the same Hessian, and the same eigenvalues and trace from it."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -9,18 +11,17 @@ from vsam.sharpness import measure
 from vsam.sharpness.objective import Objective
 from vsam.sharpness.session import untouched
 
-curvlinops = pytest.importorskip("curvlinops", reason="curvlinops is not installed")
+with warnings.catch_warnings(action="ignore"):  # of what it is built on
+    curvlinops = pytest.importorskip("curvlinops", reason="curvlinops is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def theirs(model: nn.Module) -> torch.Tensor:
     """The Hessian of the mean cross entropy as a dense matrix, by curvlinops."""
-    parameters = {name: one for name, one in model.named_parameters() if one.requires_grad}
-    data = [(inputs, targets) for inputs, targets in batches()]
-    operator = curvlinops.HessianLinearOperator(
-        model, nn.CrossEntropyLoss(), parameters, data, check_deterministic=False
-    )
-    size = sum(one.numel() for one in parameters.values())
-    return operator @ torch.eye(size, dtype=torch.float64)
+    parameters = [one for one in model.parameters() if one.requires_grad]
+    criterion = nn.CrossEntropyLoss()
+    operator = curvlinops.HessianLinearOperator(model, criterion, parameters, batches(), check_deterministic=False)
+    return operator @ torch.eye(sum(one.numel() for one in parameters), dtype=torch.float64)
 
 
 def test_products_eigenvalues_and_trace_are_theirs() -> None:
@@ -35,4 +36,5 @@ def test_products_eigenvalues_and_trace_are_theirs() -> None:
     assert found.trace is not None
     values = torch.linalg.eigvalsh(hessian).flip(0)
     torch.testing.assert_close(found.top_eigenvalues.values, values[:3])
-    assert found.trace.value == pytest.approx(hessian.trace().item(), rel=1e-6)
+    assert abs(found.trace.value - hessian.trace().item()) <= 4 * found.trace.error
+    assert found.trace.error < 0.2 * hessian.trace().item()

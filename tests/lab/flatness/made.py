@@ -18,7 +18,10 @@ def made_sharpness(top=3.0, converged=True, **changes):
     tops = Eigenvalues(values, torch.tensor([0.5], dtype=torch.float64), converged, (converged,), 7)
     nodes = torch.linspace(-0.1, top, 12, dtype=torch.float64).reshape(2, 6)
     numbers = {name: estimate(0.1 * top) for name in ("ascent", "batch_ascent", "worst", "random")}
-    fields = {"trace": estimate(10 * top, converged=False), "density": Density(nodes, torch.full((2, 6), 1 / 6), False)}
+    fields = {
+        "trace": estimate(10 * top, converged=False),
+        "density": Density(nodes, torch.full((2, 6), 1 / 6, dtype=torch.float64), False),
+    }
     settings = {"rho": 0.05, "mode": "eval", "adaptive": False, "num_parameters": 9, "num_samples": 64}
     whole = {"loss": 0.25, "gradient_norm": 0.1, "num_batches": 2, "top_eigenvalues": tops}
     return Sharpness(**(settings | whole | numbers | fields | changes))

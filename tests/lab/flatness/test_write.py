@@ -77,6 +77,8 @@ def test_the_numbers_are_json_also_where_they_are_not_finite(tmp_path):
     assert content["landscape"]["lines"]["sam"]["axis"] == pytest.approx(torch.linspace(-1, 1, 7).tolist())
     contour = next(spec for spec in specs((tmp_path / "sharpness.html").read_text()) if spec["kind"] == "contour")
     assert contour["losses"][0][0] is None
+    curve = next(spec for spec in specs((tmp_path / "sharpness.html").read_text()) if spec["y"] == "loss, nats")
+    assert curve["series"][0]["x"][0] == pytest.approx(-2 / 3, abs=1e-4)  # no point where the loss is infinite
 
 
 def test_names_cannot_become_markup():

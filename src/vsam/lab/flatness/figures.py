@@ -28,10 +28,17 @@ def sharpness_figures(found: Mapping[str, Sharpness], styles: Styles, slices: Sl
         if any(one.density for one in found.values()):
             made["sharpness-density"] = _densities(found, styles)
         if slices is not None:
-            made["landscape-lines"] = _lines(slices.lines, styles, "position along a random direction")
+            made["landscape-lines"] = _lines(
+                slices.lines, styles, "Slices through the loss", "position along a random direction"
+            )
             made |= {"landscape-contours": _contours(slices.planes), "landscape-surfaces": _surfaces(slices.planes)}
             if slices.between:
-                made["landscape-between"] = _lines(slices.between, styles, "from the first run, 0, to the other, 1")
+                made["landscape-between"] = _lines(
+                    slices.between,
+                    styles,
+                    f"From {next(iter(found))} to the other runs",
+                    "position: 0 there, 1 at the other",
+                )
         return made
 
 
@@ -101,14 +108,14 @@ def _densities(found: Mapping[str, Sharpness], styles: Styles) -> Figure:
     return figure
 
 
-def _lines(lines: Mapping[str, Landscape], styles: Styles, axis: str) -> Figure:
+def _lines(lines: Mapping[str, Landscape], styles: Styles, title: str, axis: str) -> Figure:
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.add_subplot()
     for name, line in lines.items():
         axes.plot(line.axes[0].numpy(), line.losses.numpy(), color=styles[name].color, linewidth=1.4)
     axes.set_xlabel(axis)
     axes.set_ylabel("loss, nats")
-    axes.set_title("Slices through the loss")
+    axes.set_title(title, parse_math=False)
     add_legend(figure, list(lines), styles)
     return figure
 
@@ -154,7 +161,7 @@ def _surfaces(planes: Mapping[str, Landscape]) -> Figure:
         axes.view_init(elev=32, azim=-60)
         axes.tick_params(labelsize=6, pad=-2)
         axes.set_title(shortened(name, _LONGEST), parse_math=False)
-        axes.set_zlabel("log₁₀ loss", fontsize=7, labelpad=-4)
+    figure.suptitle("log₁₀ of the loss on the same planes", fontsize=9)
     return figure
 
 

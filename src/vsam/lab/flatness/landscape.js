@@ -19,7 +19,7 @@
 
   function bars(div, spec, height, series) {
     const ends = series.flatMap((one) => [0, one.value - one.error, one.value + one.error]);
-    const names = series.map((one) => one.name);
+    const names = series.map((one) => `${one.name}   `); // spaces that are not shown leave room for wide letters
     const drawn = frame(div, spec, Math.max(60 + 26 * series.length, 86), extent(ends), [Math.max(series.length, 1) - 0.5, -0.5], names);
     const { plot, x, y, box } = drawn;
     series.forEach((one, row) => {
@@ -103,11 +103,11 @@
       group.replaceChildren();
       if (!series.length) return;
       const [c, s, ca, sa] = [Math.cos(view.around), Math.sin(view.around), Math.cos(view.above), Math.sin(view.above)];
-      const size = Math.min(width, tall) * 0.62;
+      const size = Math.min(width * 0.62, tall * 0.85);
       const project = (i, j) => {
         const [a, b, z] = [(i - middle) / (2 * middle), (j - middle) / (2 * middle), 0.75 * share(spec, losses[i][j]) - 0.35];
         const [across, depth] = [a * c - b * s, a * s + b * c];
-        return [width / 2 + size * across, tall / 2 - size * (z * ca - depth * sa * 0.9), depth * ca + z * sa];
+        return [width / 2 + size * across, tall * 0.52 - size * (z * ca - depth * sa * 0.9), depth * ca + z * sa];
       };
       const faces = [];
       for (let i = 0; i + 1 < axis.length; i += 1) {

@@ -55,7 +55,7 @@ def make_page(
         add("Contours", [_plane(slices, name, "contour", styles) for name in slices.planes], _CONTOURS)
         add("Surfaces", [_plane(slices, name, "surface", styles) for name in slices.planes], _SURFACES)
         if slices.between:
-            between = _lines("From the first run to the others", slices.between, styles, "position")
+            between = _lines(f"From {next(iter(found))} to the other runs", slices.between, styles, "position")
             add("Between runs", [between], _BETWEEN)
     environment = Environment(
         loader=PackageLoader("vsam.lab.flatness", "."),
@@ -97,12 +97,12 @@ def _bars(found: Mapping[str, Sharpness], styles: Styles, measure: str) -> Chart
     series, texts = [], {}
     for name, one in found.items():
         estimate = estimate_of(one, measure)
-        if estimate is None:
+        if estimate is None or not math.isfinite(estimate.value):
             continue
         error = estimate.error if math.isfinite(estimate.error) else 0.0
         state = "converged" if estimate.converged else "not converged"
         lines = [f"{estimate.value:.4g} ± {estimate.error:.2g}", estimate.error_kind, state]
-        numbers = {"value": _number(estimate.value), "error": short(error), "converged": estimate.converged}
+        numbers = {"value": short(estimate.value), "error": short(error), "converged": estimate.converged}
         series.append({"label": name, "name": name, "color": styles[name].color, "lines": lines, **numbers})
         texts[name] = cell(estimate)
     spec = {"kind": "bars", "x": MEASURES[measure], "y": "", "fractional": True, "series": series}
@@ -128,8 +128,9 @@ def _densities(found: Mapping[str, Sharpness], styles: Styles) -> list[Chart]:
 
 def _lines(title: str, lines: Mapping[str, Landscape], styles: Styles, axis: str) -> Chart:
     series = [
-        _curve(name, styles, line.axes[0].tolist(), [_number(loss) for loss in line.losses.tolist()])
+        _curve(name, styles, line.axes[0][is_finite].tolist(), line.losses[is_finite].tolist())
         for name, line in lines.items()
+        if bool((is_finite := line.losses.isfinite()).any())
     ]
     spec = {
         "kind": "curves",
@@ -164,11 +165,6 @@ def _plane(slices: Slices, name: str, kind: str, styles: Styles) -> Chart:
     finite = plane.losses[plane.losses.isfinite()]
     ends = f"from {finite.min().item():.3g} to {finite.max().item():.3g}"
     return Chart(name, f"Loss of {name} on the plane, {ends}.", spec, 380)
-
-
-def _number(value: float) -> float:
-    """A number that JSON can hold."""
-    return short(value) if math.isfinite(value) else 0.0
 
 
 _BARS = "Lines on the bars: the errors. Pale bars have not converged. Point at a bar to read its numbers."

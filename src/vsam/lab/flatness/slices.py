@@ -62,15 +62,15 @@ def cut(
     make_folder(folder)
     shared = {"mode": mode, "span": (-span, span)}
     line, plane = ({"dimensions": d, "num_points": p} for d, p in ((1, 2 * num_points - 1), (2, num_points)))
+    straight = {"mode": mode, "span": (0.0, 1.0), "num_points": 2 * num_points - 1}
     return Slices(
         {name: _slice(run, folder, {**shared, **line}, f"{name}: line", say) for name, run in runs.items()},
         {name: _slice(run, folder, {**shared, **plane}, f"{name}: plane", say) for name, run in runs.items()},
         {
-            name: _slice(first[1], folder, {"mode": mode, "span": (-0.25, 1.25), "num_points": 2 * num_points - 1},
-                         f"{first[0]} to {name}", say, to=run)
+            name: _slice(first[1], folder, straight, f"{first[0]} to {name}", say, to=run)
             for name, run in (others if is_between else ())
         },
-    )  # fmt: skip
+    )
 
 
 def _slice(
