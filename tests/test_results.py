@@ -21,6 +21,7 @@ from vsam.lab.study.write import read_studies
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "benchmarks/results/small"
 FIGURES = REPOSITORY / "docs/figures"
+NOT_KEPT = {"flatness"}  # studies whose results at scale small are not in the repository yet
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/reproduction.md"])
@@ -36,7 +37,7 @@ def words(svg):
     return ["".join(element.itertext()).strip() for element in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", [name for name in STUDIES if name not in NOT_KEPT])
 def test_figures_are_drawn_from_the_numbers(name, tmp_path):
     rows = read_studies(RESULTS, [name])[name]["rows"]
     figures = STUDIES[name].draw(STUDIES[name], rows, {})
@@ -44,6 +45,10 @@ def test_figures_are_drawn_from_the_numbers(name, tmp_path):
         svg, _ = save_figure(figure, tmp_path / file)
         assert words(svg.read_text(encoding="utf-8")) == words((FIGURES / f"{file}.svg").read_text(encoding="utf-8"))
     assert {path.stem for path in FIGURES.glob(f"{name}*.svg")} == set(figures)
+
+
+def test_studies_without_kept_results_are_those_that_have_none():
+    assert {name for name in STUDIES if not (RESULTS / f"{name}.json").exists()} == NOT_KEPT
 
 
 def test_verdicts_follow_from_the_numbers():
