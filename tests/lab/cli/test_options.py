@@ -35,7 +35,10 @@ OPTIONS = {
     "recipes": {"name", "--json"},
     "data": {"--data-dir", "--json"},
     "quantized": {"run", "--data-dir", "--device", "--json"},
-    "sharpness": {"runs", "--rho", "--samples", "--batch", "--mode", "--adaptive", "--data-dir", "--device", "--json"},
+    "sharpness": {
+        *("runs", "--rho", "--samples", "--batch", "--mode", "--adaptive", "--density", "--out", "--landscape"),
+        *("--between", "--points", "--span", "--data-dir", "--device", "--json"),
+    },
 }
 
 

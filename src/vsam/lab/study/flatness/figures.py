@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from vsam.lab.report.figures.drawing import MARKERS, add_names, paper_look
+from vsam.lab.report.figures.drawing import MARKERS, add_names, paper_look, whole_numbers
 from vsam.lab.report.style import Style, place_of, styles_for
 from vsam.lab.study.flatness.minima import MEASURES
 from vsam.lab.study.flatness.statistics import correlations, ratios_to_sgd
@@ -18,7 +18,6 @@ __all__ = ["flatness_figures"]
 Row = Mapping[str, Any]
 _AGAINST = ("top_eigenvalue", "batch_ascent", "worst", "adaptive_worst")
 _PLAIN, _TIMES = "#0072b2", ("#a6cbe3", "#6aaed6", "#3182bd", "#1a5f9e", "#08306b")
-_LONGEST = 24
 
 
 def flatness_figures(rows: Sequence[Row]) -> dict[str, Figure]:
@@ -53,14 +52,14 @@ def _minima(rows: Sequence[Row]) -> Figure:
         for place, label in enumerate(labels):
             _draw_ratios(axes, ratios, label, styles[label], (place - (len(labels) - 1) / 2) * 0.22)
         axes.axvline(1, color="#666666", linewidth=1)
-        _logarithmic(axes, "x")
+        _logarithmic(axes)
         axes.set_yticks(range(len(MEASURES)), [text[0].upper() + text[1:] for text in MEASURES.values()])
         axes.set_title(recipe, parse_math=False)
         axes.set_xlabel("against SGD’s (SGD = 1)")
-    axes.invert_yaxis()
+        axes.set_ylim(len(MEASURES) - 0.5, -0.5)
     most = max(len(row["seed_list"]) for row in rows)
     bars = f"bars: 95 % interval over {most} seeds; " if most > 1 else "one seed; "
-    figure.suptitle(f"Sharpness of the minima, {bars}left of the line is flatter than SGD", fontsize=9)
+    figure.suptitle(f"Sharpness of the minima\n{bars}left of the line is flatter than SGD", fontsize=9)
     add_names(figure, labels, styles)
     return figure
 
@@ -90,7 +89,7 @@ def _accuracy(rows: Sequence[Row]) -> Figure:
                 look = styles[row["label"]]
                 for value, accuracy in points:
                     axes.plot(value, accuracy, MARKERS[look.marker], color=look.color, markersize=4, alpha=0.85)
-            _logarithmic(axes, "x")
+            _logarithmic(axes)
             axes.margins(0.12)
             rank = found[measure]
             text = f"rank correlation {rank['value']:+.2f}\n({rank['low']:+.2f} to {rank['high']:+.2f})" if rank else ""
@@ -113,6 +112,7 @@ def _psf(rows: Sequence[Row]) -> Figure:
         for key, name, color in (("cosine", "cosine", _PLAIN), ("error", "relative error", "#d55e00")):
             lower.plot(steps, [one[key] for one in row["psf"]["hessian"]], color=color, label=name, linewidth=1.2)
         lower.set_xlabel("step")
+        whole_numbers(lower)
         lower.set_ylim(0, None)
     top[0].set_ylabel("cosine with the fresh PSF")
     bottom[0].set_ylabel("PSF against ρ·H·g/‖g‖")
@@ -139,10 +139,11 @@ def _draw_ages(axes: Axes, row: Row) -> None:
     axes.legend(handles=names, fontsize=7, loc="upper right")
     axes.axhline(0, color="#666666", linewidth=0.8)
     axes.set_xlabel("age, steps")
+    whole_numbers(axes)
     axes.set_title(f"{row['recipe']}\nlight to dark: steps {first:,} to {last:,}", fontsize=8, parse_math=False)
 
 
-def _logarithmic(axes: Axes, which: str) -> None:
+def _logarithmic(axes: Axes) -> None:
     axes.set_xscale("log")
     low, high = axes.get_xlim()
     axis = axes.xaxis
