@@ -48,7 +48,7 @@ def choose(
     data_dir: DataDir = None,
     device: Device = None,
 ) -> None:
-    """Say which method to use for a price, and what each would cost here.
+    """Say which method to use for a price, and what each costs here.
 
     Times passes and steps on this machine for half a minute. Nothing is trained or written.
     """
