@@ -23,7 +23,17 @@ from vsam.lab.report.points import (
 from vsam.lab.report.style import Style
 from vsam.lab.text import shortened
 
-__all__ = ["Chart", "Styles", "epoch_charts", "sample_chart", "sharpness_charts", "speed_chart", "step_charts"]
+__all__ = [
+    "Chart",
+    "Styles",
+    "epoch_charts",
+    "sample_chart",
+    "sharpness_charts",
+    "short",
+    "speed_chart",
+    "step_charts",
+    "words",
+]
 
 Styles = Mapping[str, Style]
 
@@ -87,7 +97,7 @@ def sample_chart(group: Group, styles: Styles) -> Chart | None:
         label: f"{sum(float(row.count.sum()) for _, row in rows) / (len(rows) * group.steps):.0%}"
         for label, rows in by_label.items()
     }
-    alternative = f"Share of the {group.steps:,} steps that were sampled: {_words(shares)}."
+    alternative = f"Share of the {group.steps:,} steps that were sampled: {words(shares)}."
     return Chart("Where the samples fell", alternative, spec, 60 + 22 * sum(map(len, by_label.values())))
 
 
@@ -105,7 +115,7 @@ def speed_chart(group: Group, styles: Styles, published: Mapping[str, Published]
     }
     unit = "times SAM's speed" if is_against_sam(group.rows) else "images per second"
     texts = {label: f"{spot.accuracy:.2f} % at {spot.speed:,.2f} {unit}" for label, spot in spots.items()}
-    return Chart("Accuracy against speed", f"Accuracy against training speed: {_words(texts)}.", spec, 420)
+    return Chart("Accuracy against speed", f"Accuracy against training speed: {words(texts)}.", spec, 420)
 
 
 def _curves(group: Group, styles: Styles, metric: Metric, unit: str) -> Chart:
@@ -123,7 +133,7 @@ def _curves(group: Group, styles: Styles, metric: Metric, unit: str) -> Chart:
         series.append(_line(run.label, _run_name(run.label, run.seed, run.state), curve, look))
         ends.setdefault(f"{run.label}, unfinished", f"{curve.mean[-1]:.4g}")
     spec = {"kind": "curves", "x": unit, "y": metric.axis, "bounds": list(metric.bounds), "series": series}
-    return Chart(metric.title, f"{metric.title} over the {unit}s, at the end: {_words(ends)}.", spec)
+    return Chart(metric.title, f"{metric.title} over the {unit}s, at the end: {words(ends)}.", spec)
 
 
 def _line(label: str, name: str, curve: Buckets, look: dict[str, Any]) -> dict[str, Any]:
@@ -138,7 +148,7 @@ def _run_name(label: str, seed: int, state: str) -> str:
     return f"{label}, seed {seed}" + ("" if state == "finished" else ", unfinished")
 
 
-def _words(texts: Mapping[str, str]) -> str:
+def words(texts: Mapping[str, str]) -> str:
     """Names with their numbers, as many as one listens to."""
     return "; ".join(_few(f"{name} {text}" for name, text in texts.items())) or "nothing"
 
@@ -150,10 +160,10 @@ def _few(texts: Iterable[str]) -> Sequence[str]:
 
 
 def _numbers(values: NDArray[Any]) -> list[float]:
-    return [_short(value) for value in values.tolist()]
+    return [short(value) for value in values.tolist()]
 
 
-def _short(value: float) -> float:
+def short(value: float) -> float:
     """Five digits: more than a screen shows, and half the bytes."""
     short = float(f"{value:.5g}")
     return int(short) if short.is_integer() else short
@@ -179,10 +189,10 @@ def _spot(label: str, name: str, style: Style, spot: Spot) -> dict[str, Any]:
     return {
         "label": label,
         "name": name,
-        "x": _short(spot.speed),
-        "y": _short(spot.accuracy),
-        "x_std": _short(spot.speed_std),
-        "y_std": _short(spot.accuracy_std),
+        "x": short(spot.speed),
+        "y": short(spot.accuracy),
+        "x_std": short(spot.speed_std),
+        "y_std": short(spot.accuracy_std),
         "color": style.color,
         "marker": style.marker,
     }
