@@ -20,9 +20,9 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "benchmarks/results/small"
 FIGURES = REPOSITORY / "docs/figures"
-PAGES = (REPOSITORY / "README.md", REPOSITORY / "docs/reproduction.md")
+PAGES = tuple(REPOSITORY / page for page in ("README.md", "docs/reproduction.md", "docs/frontier.md"))
 FEWEST_SEEDS = 3  # with fewer, a recipe is not in the headline yet
-BLOCK = re.compile(r"(<!-- (?P<file>[\w.-]+)(?:: (?P<section>[\w.-]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (?P<file>[\w.-]+)(?:: (?P<section>[\w. -]+?))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def main() -> None:

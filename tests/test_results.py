@@ -24,7 +24,7 @@ FIGURES = REPOSITORY / "docs/figures"
 NOT_KEPT = {"flatness"}  # studies whose results at scale small are not in the repository yet
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/reproduction.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/reproduction.md", "docs/frontier.md"])
 def test_tables_on_pages_are_those_of_the_results(page):
     script = runpy.run_path(str(REPOSITORY / "scripts/keep_studies.py"))
     text = (REPOSITORY / page).read_text(encoding="utf-8")

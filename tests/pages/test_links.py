@@ -69,7 +69,7 @@ def test_a_wrong_link_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("repository", ["", "https://example.org/vsam"])
 def test_the_readmes_links_are_absolute_where_it_is_built_once_the_repository_is_known(repository: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert project["project"]["dynamic"] == ["readme"]
+    assert project["project"]["dynamic"] == ["version", "readme"]
     hook = _load(ROOT / "scripts" / "pypi_readme.py")
     text = hook.readme(ROOT, repository)
     targets = re.findall(r"\]\(([^)\s]+)\)", text)

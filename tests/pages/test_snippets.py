@@ -12,7 +12,7 @@ from torch import nn
 import vsam
 from pages.read import PAGES, ROOT, Block, blocks, sides
 
-LANGUAGES = {"python", "diff", "sh", "bash", "toml"}
+LANGUAGES = {"python", "diff", "sh", "bash", "toml", "text"}
 
 ELSEWHERE = {
     ("docs/loops/transformers.md", "python"): ("tests/integrations/test_loop_pages.py", 4),

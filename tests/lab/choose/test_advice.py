@@ -25,7 +25,7 @@ def run(subject, advice):
 
 def test_a_price_between_is_a_budget(subject):
     advice = advise(subject, TIMES, 1.2, None)
-    assert (advice.method, advice.settings) == ("vsam-budget", {"rho": 0.05, "gamma": 0.9, "budget": 0.2})
+    assert (advice.method, advice.settings) == ("vsam-budget", {"rho": 0.05, "budget": 0.2})
     assert advice.time == pytest.approx(1.2 + 0.2 * 1.2)
     assert advice.code.splitlines()[0] == "base = torch.optim.SGD(…)  # as in mine.py"
     optimizer = run(subject, advice)

@@ -6,7 +6,6 @@ from typing import Any
 from vsam.lab.choose.timing import Times
 from vsam.lab.errors import UserError
 from vsam.lab.subject.subject import Subject
-from vsam.names import NAMED
 
 __all__ = ["Advice", "advise", "budget_for_time", "check_price", "check_time"]
 
@@ -69,7 +68,7 @@ def advise(subject: Subject, times: Times, price: float | None, time: float | No
         reason = "No second gradient fits: that leaves the base optimizer alone. msam needs none, but a rho of its own."
         return Advice("sgd", {}, f"{subject.base_code}\noptimizer = base", 1.0, reason)
     plain, sampled = times.plain_with_memory, times.sampled_with_memory
-    settings = {"rho": subject.rho, **NAMED["vsam-budget"].defaults, "budget": budget}
+    settings = {"rho": subject.rho, "budget": budget}
     reason = f"It takes the second gradient at {budget:.1%} of the steps, evenly spread, and reuses it in between."
     length = [f"total_steps={subject.total_steps}"]
     return _advice(subject, "vsam-budget", settings, "VSAM", length, plain + budget * (sampled - plain), reason)

@@ -79,7 +79,7 @@ def _turns(subject: Subject) -> dict[str, Callable[[Any], tuple[float, ...]]]:
     base, model = subject.base, subject.model
     methods = {
         "sam": vsam.SAM(base, model=model, rho=subject.rho, every=2),
-        "vsam": vsam.VSAM(base, model=model, rho=subject.rho, gamma=0.9, budget=0.5, total_steps=_LONGEST),
+        "vsam": vsam.VSAM(base, model=model, rho=subject.rho, budget=0.5, total_steps=_LONGEST),
     }
 
     def step_base(batch: Any) -> tuple[float, ...]:
