@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vsam.lab.bench.bases import BASES, Base
-from vsam.lab.bench.contestants import OURS, Contestant, Plain, choose
+from vsam.lab.bench.contestants import OURS, Contestant, Plain
 from vsam.lab.bench.peers import PEERS
 from vsam.lab.bench.timing import WARM_UP, single_thread
 from vsam.lab.bench.workloads import WORKLOADS, Problem
@@ -93,7 +93,7 @@ class Stopwatch:
 def measure(workload: str, seconds: float) -> dict[str, list[float]]:
     """Quartiles of what each adds to its passes and the base's step, in microseconds, in interleaved turns."""
     base, problem = BASES["sgd"], WORKLOADS[workload].build
-    entries = choose((*OURS, *PEERS), ["sam", "peer-sam-foreach"])
+    entries = [entry for entry in (*OURS, *PEERS) if entry.name in ("sam", "peer-sam-foreach")]
     contestants: dict[str, Contestant] = {"base alone": Plain(problem(), base), "bare kernels": Bare(problem(), base)}
     contestants |= {entry.label: entry.make(problem(), entry.base_of(base)) for entry in entries}
     watches = {name: Stopwatch(contestant) for name, contestant in contestants.items()}

@@ -46,8 +46,9 @@ nitpicky = True
 nitpick_ignore_regex = [
     # Other packages' names: the site is built offline, so there is nothing to link to.
     ("py:.*", r"(abc|accelerate|collections|contextlib|datasets|lightning|pathlib|random|torch|transformers)\..*"),
-    ("py:.*", r"(Dataset|IterableDataset|Module|Optimizer|Tensor|Trainer)"),
+    ("py:.*", r"(Dataset|IterableDataset|(nn\.)?Module|Optimizer|Tensor|Trainer)"),
     # Names of ours that only stand in signatures.
+    ("py:.*", "Bases"),
     ("py:.*", r"vsam\.(engine\.Engine|lab\.own\.Function|optimizer\.Options|parts\.Part|selection\.Losses)"),
 ]
 default_role = "literal"

@@ -18,7 +18,7 @@ def test_a_file_gets_a_table_and_code(tmp_path):
     assert "Timing steps for 0.1 s." in command.stderr
     assert "the file prints" not in command.stdout
     assert "To use: vsam-budget, about " in command.stdout
-    settings = "rho=0.05, gamma=0.9, budget=0.25, total_steps=epochs * len(loader)"
+    settings = "rho=0.05, budget=0.25, total_steps=epochs * len(loader)"
     assert f"optimizer = vsam.VSAM(base, model=model, {settings})" in command.stdout
     assert "vsam train" not in command.stdout
 

@@ -73,7 +73,9 @@ def _time(method: Method, times: Times, price: float) -> float:
     if method.name in _FORWARDS:
         share = _FORWARDS[method.name]
         return 1.0 + times.forward + share * (times.sampled - times.plain)
-    if method.named is None and method.mixture is None:  # the base optimizer alone, or with a loss whose own time is not measured
+    if (
+        method.named is None and method.mixture is None
+    ):  # the base optimizer alone, or with a loss whose own time is not measured
         return 1.0
     keeps_memory = PROMISED[method.name][0] > 0
     plain = times.plain_with_memory if keeps_memory else times.plain

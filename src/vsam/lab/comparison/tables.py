@@ -29,7 +29,7 @@ __all__ = [
 SPEEDS = (
     "AIS: training images per second. Methods of a seed train in turns of one epoch, and speeds compare epochs of the "
     "same turn, outliers clipped to the 10th–90th percentile; quartiles in brackets. ~: fewer than 20 common turns, "
-    "AIS divided. Accuracy: last epoch. Ideal: 2/(1 + samples/steps)."
+    "AIS divided. Accuracy: last epoch. Ideal: 2/passes per step."
 )
 
 _APART = "~: not timed in turns, AIS divided"

@@ -13,7 +13,7 @@ from vsam.lab.study.frontier.tables import Point, points
 
 __all__ = ["frontier_figure"]
 
-_LINES = ("sgd", "vsam-budget", "ascent")
+_LINES = ("sgd", "vsam-budget", "sam-part")
 """Methods whose prices are joined by a line."""
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<", ">", "p", "h")
 
