@@ -43,7 +43,7 @@ CLOSURE_EXAMPLE = """
 
 SHARE_EXAMPLE = """
     def closure(share=1.0):
-        count = math.ceil(share * len(inputs))
+        count = max(2, math.ceil(share * len(inputs)))
         loss = criterion(model(inputs[:count]), targets[:count])
         loss.backward()
         return loss
