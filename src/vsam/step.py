@@ -239,7 +239,7 @@ class Step(Transaction):
 
     def is_finite(self) -> bool:
         """Whether all gradients of both passes are finite; waits for the device."""
-        for norm in (self.grad_norm, self.sharp_norm):
+        for norm in (self.grad_norm, self.sharp_norm, self._ascent_norm):
             if norm is not None and not tensors.is_on_host(norm):
                 return not self.found_inf()
             if norm is not None and not math.isfinite(norm):
