@@ -6,6 +6,8 @@ import hypothesis
 import pytest
 import torch
 
+from browser_fixture import browser as browser  # started once for all rooms that open pages
+
 _SLOW = (
     "lab/bench/test_measure.py",
     "lab/models/test_blocks.py",

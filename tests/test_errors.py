@@ -75,11 +75,11 @@ METHODS: Table = {
     ),
     "VSAM": (
         lambda **given: vsam.VSAM(make_base(), **given),
-        {**VARIATION, "rho": NOT_NEGATIVE, "gamma": FRACTION},
+        {**VARIATION, "rho": NOT_NEGATIVE, "gamma": [value for value in FRACTION if value is not None]},
     ),
     "VSAM-released": (
         lambda **given: vsam.VSAM(make_base(), variant="released", **given),
-        {**VARIATION, "rho": NOT_NEGATIVE, "gamma": FRACTION},
+        {**VARIATION, "rho": NOT_NEGATIVE, "gamma": [value for value in FRACTION if value is not None]},
     ),
 }
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,13 +80,7 @@ def test_no_page_asks_for_anything_from_a_network(site: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_pages_fit_a_screen_and_a_phone(site: Path, width: int) -> None:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    import shutil
-
-    program = shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("there is no Chromium: make chromium")
+def test_pages_fit_a_screen_and_a_phone(site: Path, browser: Any, width: int) -> None:
     pages = [
         "index",
         "choosing",
@@ -95,16 +90,15 @@ def test_pages_fit_a_screen_and_a_phone(site: Path, width: int) -> None:
         "commands",
         "design",
         "loops/lightning",
+        "frontier",
     ]
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"], timeout=120_000)
-        page = browser.new_page(viewport={"width": width, "height": 900})
-        asked: list[str] = []
-        page.on("request", lambda request: asked.append(request.url))
-        for name in pages:
-            page.goto((site / f"{name}.html").as_uri())
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} is wider than {width}"
-            broken = page.evaluate("[...document.images].filter(i => !i.naturalWidth).map(i => i.src)")
-            assert broken == [], f"{name}: {broken}"
-        browser.close()
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for name in pages:
+        page.goto((site / f"{name}.html").as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} is wider than {width}"
+        broken = page.evaluate("[...document.images].filter(i => !i.naturalWidth).map(i => i.src)")
+        assert broken == [], f"{name}: {broken}"
+    page.close()
     assert all(url.startswith(("file:", "data:")) for url in asked)

@@ -29,6 +29,8 @@ OPTIONS = {
         "--out",
         "--json",
     },
+    "choose": {"what", "--price", "--time", "--seconds", "--set", "--data-dir", "--device", "--json"},
+    "doctor": {"file", "--method", "--set", "--seconds", "--data-dir", "--json"},
     "methods": {"--json"},
     "models": {"--json"},
     "explain": {"method", "--json"},
@@ -60,7 +62,9 @@ def test_the_commands_are_these():
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_options_are_these(name):
-    assert options(COMMANDS[name]) == OPTIONS[name] | ({"--use"} if name not in ("recipes", "bench") else set())
+    assert options(COMMANDS[name]) == OPTIONS[name] | (
+        {"--use"} if name not in ("recipes", "bench", "doctor") else set()
+    )
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,10 @@ def dry_run(subject: Subject, optimizer: vsam.SharpnessAware) -> DryRun:
         gradients: list[Tensor | None] = []
 
         def closure(
-            batch: object = batch, weights: list[Tensor] = weights, gradients: list[Tensor | None] = gradients
+            share: float = 1.0,  # nobody knows how to cut a user's batch: a share's pass runs on all of it
+            batch: object = batch,
+            weights: list[Tensor] = weights,
+            gradients: list[Tensor | None] = gradients,
         ) -> Tensor:
             is_first = not gradients
             if not is_first:
