@@ -1,5 +1,6 @@
 """The same batches on one process and on two give the same losses: python examples/gallery/two_processes.py."""
 
+import gc
 import os
 import socket
 import sys
@@ -24,7 +25,9 @@ def train(rank: int, num_processes: int, port: int, folder: str) -> None:
     record = _train(rank, num_processes)
     if rank == 0:
         torch.save(record, f"{folder}/{num_processes}.pt")
-    torch.distributed.destroy_process_group()  # after the model is gone
+    gc.collect()  # the model is part of a circle, and must be gone before its group
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
 
 
 def _train(rank: int, num_processes: int) -> dict[str, list[float]]:
