@@ -10,9 +10,10 @@ from typing import Any
 
 from vsam.lab.errors import UserError
 from vsam.lab.recipes.load import load_recipe
-from vsam.lab.recipes.recipe import Recipe, check_recipe
+from vsam.lab.recipes.recipe import Recipe
 from vsam.lab.runs.facts import TRIAL
 from vsam.lab.study.study import Part, Scale
+from vsam.lab.tune.space import change
 
 __all__ = ["Rival", "chosen_settings", "confirming_parts", "rivals", "rules", "trial_parts"]
 
@@ -44,16 +45,9 @@ class Rival:
 
     def recipe(self, recipe: Recipe, settings: Settings, seed: int, **changes: Any) -> Recipe:
         """Its run with some settings."""
-        values = recipe.model_dump(exclude_none=True)
-        for key, value in {**self.fixed, **settings}.items():
-            *tables, name = key.split(".")
-            place = values
-            for table in tables:
-                place = place[table]
-            place[name] = value
-        values |= {"method": self.method, "variant": self.variant, "seed": seed}
-        values["epochs"] = max(1, round(self.epochs * recipe.epochs))
-        return check_recipe(recipe.name, values | changes).updated()
+        epochs = max(1, round(self.epochs * recipe.epochs))
+        own = {"method": self.method, "variant": self.variant, "seed": seed, "epochs": epochs}
+        return change(recipe, {**self.fixed, **settings}, **own | changes).updated()
 
 
 @cache

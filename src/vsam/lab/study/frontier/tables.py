@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tomli_w
+from scipy import stats
 
 from vsam.lab.paper.intervals import Interval, difference
 from vsam.lab.study.frontier.plan import rivals, rules
@@ -122,8 +123,6 @@ def _interval(found: Interval | None) -> str:
 
 def _standard_error(found: Interval) -> float:
     """Of a mean whose 95 % interval reaches t standard errors to either side."""
-    from scipy import stats
-
     return (found.high - found.mean) / float(stats.t.ppf(0.975, found.n - 1)) if found.n > 1 else math.inf
 
 
