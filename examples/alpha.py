@@ -1,8 +1,8 @@
-"""How much vSAM samples on noise alone: the norms are drawn at random, so that nothing in them ever changes.
+"""How often vSAM samples on pure noise: the norms are drawn at random from a fixed distribution.
 
 Both norms are log-normal with a standard deviation of 0.1 in the logarithm, independent from sample to sample. The
-mean of relative changes is then still above zero, so that s climbs: the share of samples depends on alpha and on the
-length of the run. Choose alpha for the length that you train.
+mean of relative changes is still above zero, so s climbs: the sampling rate depends on alpha and on the length of the
+run. Choose alpha for the length of your run.
 """
 
 import random
@@ -14,7 +14,7 @@ import vsam
 
 
 def share_of_samples(alpha: float, num_steps: int, seed: int, noise: float = 0.1) -> float:
-    """The share of steps that the law samples, the start phase included."""
+    """The fraction of steps that the rule samples, including the start phase."""
     law = vsam.Variation(alpha=alpha, start=100, seed=seed)
     draw = random.Random(f"norms {seed}").lognormvariate
     num_samples = 0

@@ -1,7 +1,7 @@
 """Compare SGD, SAM and vSAM on a small generated problem with wrong labels: accuracy, second gradients, speed.
 
 vSAM's alpha and window were chosen on two other seeds for about 40 % more speed than SAM, as the paper chooses alpha,
-and nothing else was tuned. The ideal speed is that of the passes alone: 2/(1 + p) of SAM's with a share p of samples.
+and nothing else was tuned. The ideal speed counts passes only: 2/(1 + p) times SAM's at a sampling rate p.
 """
 
 from statistics import fmean, stdev
@@ -19,14 +19,14 @@ METHODS = {
 
 
 def generate(count: int, noise: float) -> tuple[Tensor, Tensor]:
-    """Points, labelled by which of five fixed directions they point along; a share `noise` of the labels is redrawn."""
+    """Points, labelled by which of five directions they point along; a fraction `noise` of the labels is redrawn."""
     inputs, directions = torch.randn(count, 20), torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
     labels = (inputs @ directions).abs().argmax(dim=1)
     return inputs, torch.where(torch.rand(count) < noise, torch.randint(5, (count,)), labels)
 
 
 def train(method: str, seed: int, epochs: int) -> tuple[float, int]:
-    """Accuracy in percent on clean test points, and how many of 20 steps an epoch took a second gradient."""
+    """Accuracy in percent on clean test points, and how many of the 20 steps per epoch took a second gradient."""
     torch.manual_seed(seed)
     inputs, labels = generate(2_000, noise=0.3)
     model = nn.Sequential(nn.Linear(20, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 5))

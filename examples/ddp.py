@@ -15,7 +15,7 @@ def train(sync: str) -> list[float]:
     torch.manual_seed(0)
     points = torch.randn(1_000, 10)
     dataset = TensorDataset(points, (points[:, 0] * points[:, 1] > 0).long())
-    sampler: DistributedSampler = DistributedSampler(dataset, drop_last=True)  # as many batches on all ranks
+    sampler: DistributedSampler = DistributedSampler(dataset, drop_last=True)  # the same number of batches on all ranks
     loader = DataLoader(dataset, batch_size=50, sampler=sampler)
     criterion = nn.CrossEntropyLoss()
 

@@ -1,4 +1,4 @@
-"""Lightning: with one more base class, accumulation, clipping, logs and metrics are right with both passes."""
+"""Lightning: with one more base class, accumulation, clipping, logs and metrics are correct with both passes."""
 
 import warnings
 

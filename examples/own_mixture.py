@@ -1,4 +1,4 @@
-"""Mix parts freely: `describe()` says in plain words what comes out, and whether it was ever published."""
+"""Combine parts freely: `describe()` says in plain words what the combination does and whether it was published."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Write a `when` of your own: sample with a probability that rises over the run."""
+"""Write your own `when`: sample with a probability that rises over the run."""
 
 import random
 from typing import Any
@@ -12,7 +12,7 @@ import vsam
 class Ramp(vsam.DecidesBefore):
     """Sample with a probability that rises from 0 to 1 over the first `length` steps."""
 
-    rate = None  # leaves the record's rate to the running share
+    rate = None  # the record then shows the running rate
 
     def __init__(self, length: int, seed: int = 0) -> None:
         self.length, self.seed = length, seed

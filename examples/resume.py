@@ -1,4 +1,4 @@
-"""Save in the middle of a run, go on in new objects, and end with the same weights to the bit."""
+"""Save in the middle of a run, resume in new objects, and end with the same weights to the bit."""
 
 import tempfile
 from pathlib import Path

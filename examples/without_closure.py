@@ -1,4 +1,4 @@
-"""A loop that keeps its own forward and backward: `perturb()` says whether a second pass is due."""
+"""A loop that keeps its own forward and backward: `perturb()` says whether a second pass is needed."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Bring a method, a model and a data set of your own into the lab: `vsam compare --use examples/your_own.py …`."""
+"""Use your own method, model and dataset in the lab: `vsam compare --use examples/your_own.py …`."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,7 +1,7 @@
-"""The README as it is built into packages: relative links, which PyPI cannot follow, become links to the repository.
+"""What packages say of the repository: links to it, also in the README, whose relative links PyPI cannot follow.
 
 Its address is `repository` of [tool.hatch.metadata.hooks.custom] in pyproject.toml; while that is empty, the README is
-taken as it is.
+taken as it is, and there are no links.
 """
 
 import re
@@ -25,7 +25,19 @@ def readme(root: Path, repository: str) -> str:
     return LINK.sub(absolute, text) if repository else text
 
 
+def urls(repository: str) -> dict[str, str]:
+    """The links that PyPI shows beside the text."""
+    if not repository:
+        return {}
+    return {
+        "Repository": repository,
+        "Documentation": f"{repository}/tree/main/docs",
+        "Changelog": f"{repository}/blob/main/CHANGELOG.md",
+    }
+
+
 class ReadmeHook(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         repository = self.config.get("repository", "")
         metadata["readme"] = {"content-type": "text/markdown", "text": readme(Path(self.root), repository)}
+        metadata["urls"] = urls(repository)

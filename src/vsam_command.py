@@ -1,4 +1,4 @@
-"""Where the command `vsam` begins."""
+"""Entry point of the command `vsam`."""
 
 import os
 import sys
@@ -17,6 +17,6 @@ def main() -> None:
         from vsam.lab.cli import main as run
 
         run()
-    except KeyboardInterrupt:  # while the imports last; a command says more about it itself
+    except KeyboardInterrupt:  # during imports; later the command itself reports it in more detail
         print("Interrupted.", file=sys.stderr)
         sys.exit(1)

@@ -128,10 +128,10 @@ def test_what_is_wrong_is_said_before_the_lines():
         return str(caught.value).partition(" Write:")[0]
 
     assert said(MODEL) == "base must be a constructed optimizer, or a list of them, got Linear."
-    assert said(BASE, MODEL) == "SAM takes base and then only arguments by name, got 2 without a name."
+    assert said(BASE, MODEL) == "SAM takes base and then only keyword arguments, got 2 positional ones."
     assert said(BASE, lr=1) == "SAM has no argument 'lr': it belongs to the base optimizer."
     assert said(BASE, adaptive=True).endswith("the adaptive method is ASAM, whose rho is about ten times SAM's.")
-    assert said(BASE, base_optimizer=SGD).startswith("SAM takes base and then only arguments by name")
+    assert said(BASE, base_optimizer=SGD).startswith("SAM takes base and then only keyword arguments")
 
 
 def test_a_class_of_the_users_own_takes_what_it_likes():

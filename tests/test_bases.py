@@ -381,7 +381,7 @@ def test_an_error_says_which_bases_had_stepped(number: int) -> None:
     with pytest.raises(RuntimeError, match="no step today") as failure:
         train(optimizer, model, range(4, 5))
     notes = getattr(failure.value, "__notes__", [])
-    assert [note.count("_Failing (base.bases[0]) had stepped") for note in notes] == [1] * number
+    assert [note.count("_Failing (base.bases[0]) had already stepped") for note in notes] == [1] * number
     assert [bool((now == then).all()) for now, then in zip(values, before, strict=True)] == [not number] * 2 + [
         True
     ] * 2

@@ -73,11 +73,11 @@ def test_a_target_is_a_budget(target: str, share: float) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"budget": 0.2}, "its length is needed"),
-        ({"total_steps": 9}, "a budget is spent"),
+        ({"budget": 0.2}, "total_steps is needed"),
+        ({"total_steps": 9}, "only used with a budget"),
         ({"budget": 0.2, "target": "1.6x", "total_steps": 9}, "give one"),
-        ({"budget": 0.2, "total_steps": 9, "variant": "released"}, "law of its own"),
-        ({"budget": 0, "total_steps": 9}, "budget must lie in"),
+        ({"budget": 0.2, "total_steps": 9, "variant": "released"}, "its own law"),
+        ({"budget": 0, "total_steps": 9}, "budget must be in"),
         ({"target": "2x", "total_steps": 9}, "target must be a multiple"),
         ({"target": "fast", "total_steps": 9}, "target must be a multiple"),
     ],

@@ -130,7 +130,7 @@ def test_a_window_that_slices_do_not_divide_is_refused_with_one_that_they_do(mak
 
 @pytest.mark.parametrize("make", [vsam.Variation, vsam.ReleasedVariation])
 def test_bounds_that_leave_no_room_are_refused(make: Callable[..., object]) -> None:
-    with pytest.raises(ValueError, match=r"initial_samples must lie between min_samples and max_rate"):
+    with pytest.raises(ValueError, match=r"initial_samples must be between min_samples and max_rate"):
         make(min_samples=3, initial_samples=2)
     with pytest.raises(ValueError, match=r"max_rate"):
         make(max_rate=0.01)

@@ -83,17 +83,17 @@ REFUSED: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     ),
     "wrong shapes in the memory": (
         lambda: changed(torch.zeros(4, 4), "sharpness", "memory", 0),
-        r"tensor of shape \(4, 4\) that parameter 0",
+        r"tensor of shape \(4, 4\) that does not fit parameter 0",
     ),
-    "a memory of nobody": (lambda: changed(torch.zeros(3), "sharpness", "memory", 4), "that parameter 4 lacks"),
-    "a memory by name": (lambda: changed(torch.zeros(3, 3), "sharpness", "memory", "0"), "that parameter 0 lacks"),
+    "a memory of nobody": (lambda: changed(torch.zeros(3), "sharpness", "memory", 4), "does not fit parameter 4"),
+    "a memory by name": (lambda: changed(torch.zeros(3, 3), "sharpness", "memory", "0"), "does not fit parameter 0"),
     "a memory that is not finite": (
         lambda: changed(torch.full((3, 3), torch.nan), "sharpness", "memory", 0),
-        "parameter 0 that is not of finite numbers",
+        "memory of parameter 0 does not hold finite floating-point numbers",
     ),
     "a memory of whole numbers": (
         lambda: changed(torch.zeros(3, 3, dtype=torch.int64), "sharpness", "memory", 0),
-        "parameter 0 that is not of finite numbers",
+        "memory of parameter 0 does not hold finite floating-point numbers",
     ),
     "a memory without tensors": (lambda: changed([0.0], "sharpness", "memory", 0), "memory is damaged"),
     "no dict as memory": (lambda: changed([], "sharpness", "memory"), "memory is damaged"),

@@ -115,7 +115,7 @@ def test_a_trajectory_loss_is_experimental_with_a_second_gradient_only(kind: str
     for optimizer in LOOPING:
         run = Training(kind, optimizer)
         assert run.objective is not None
-        assert run.objective.describe(run.optimizer).endswith("never with a second gradient: experimental.")
+        assert run.objective.describe(run.optimizer).endswith("not with a second gradient: experimental.")
 
 
 class _Every(Every):

@@ -85,7 +85,7 @@ def test_a_base_that_no_paper_covers_is_said(name: str) -> None:
     words = make(torch.optim.AdamW(nn.Linear(2, 1).parameters())).describe()
     assert "Published as" not in words
     assert f"Not a published combination: {name} ({reference}" in words
-    assert words.endswith("we know of no paper that has it with AdamW. Experimental.")
+    assert words.endswith("we know of no paper that uses it with AdamW. Experimental.")
 
 
 def test_a_base_that_another_paper_covers_is_named_with_it() -> None:
@@ -145,7 +145,7 @@ def test_the_sentences_are_whole_and_the_cost_is_told(
     assert words.endswith(".")
     assert all(sentence[0].isupper() for sentence in sentences)
     assert "  " not in words
-    assert ("wait for the gradient's norm" in words) == isinstance(when, GradientThreshold)
+    assert ("device sync per step for the gradient norm" in words) == isinstance(when, GradientThreshold)
     assert ("no steps in between" in words) == isinstance(when, Always)
     assert ("parameter-sized buffer" in words) == between.keeps_memory
 

@@ -1,5 +1,6 @@
 """What `make release` finds in archives: what is missing, what does not belong there, and traces of the machine."""
 
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -13,21 +14,31 @@ import release
 
 sys.path.pop(0)
 
-SOURCE = release.ROOT / "src"
+pytestmark = pytest.mark.skipif(not (release.ROOT / ".git").exists(), reason="not a git clone")
 
 
 @pytest.fixture
 def wheel():
     """The files that a wheel of this source has."""
-    files = {
-        str(path.relative_to(SOURCE)): path.read_bytes()
-        for path in SOURCE.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    files = {name.removeprefix("src/"): (release.ROOT / name).read_bytes() for name in tracked("src")}
     metadata = f"Metadata-Version: 2.4\nName: vsam\nVersion: {release.version()}\nRequires-Dist: torch>=2.6\n"
     metadata += "Requires-Dist: rich>=13.7; extra == 'lab'\n"
     info = f"vsam-{release.version()}.dist-info"
     return {**files, f"{info}/METADATA": metadata.encode(), f"{info}/licenses/LICENSE": b"MIT"}
+
+
+@pytest.fixture
+def sdist():
+    """The files that an sdist of this source has."""
+    names = [name for name in tracked() if not name.startswith(".")]
+    files = {name: (release.ROOT / name).read_bytes() for name in names}
+    return {**files, ".gitignore": b"", "PKG-INFO": b""}
+
+
+def tracked(*folders):
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *folders]
+    listed = subprocess.run(command, cwd=release.ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    return [name for name in listed if (release.ROOT / name).is_file()]
 
 
 def info(files, name):
@@ -38,7 +49,16 @@ def test_a_complete_wheel_passes(wheel):
     assert release.check_wheel(wheel) == []
 
 
-@pytest.mark.parametrize("name", ["vsam/py.typed", "vsam/lab/data/fashion_mini.npz", "vsam_command.py"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vsam/py.typed",
+        "vsam/lab/data/fashion_mini.npz",
+        "vsam/lab/recipes/fashion-mini.toml",
+        "vsam/lab/report/page/page.html",
+        "vsam_command.py",
+    ],
+)
 def test_a_missing_file_is_found(wheel, name):
     del wheel[name]
     assert release.check_wheel(wheel) == [f"{name} is missing"]
@@ -49,9 +69,16 @@ def test_what_does_not_belong_is_found(wheel):
     assert release.check_wheel(wheel) == ["tests/test_step.py does not belong there"]
 
 
-def test_traces_of_the_machine_are_found(wheel):
-    wheel["vsam/names.py"] += f"# {release.ROOT}/src".encode()
+@pytest.mark.parametrize("place", [f"{release.ROOT}/src", f"'{Path.home()}'"])
+def test_traces_of_the_machine_are_found(wheel, place):
+    wheel["vsam/names.py"] += f"# {place}".encode()
     assert release.check_wheel(wheel) == ["vsam/names.py names a place on this machine"]
+
+
+def test_a_place_is_not_found_inside_of_other_names(wheel, monkeypatch):
+    monkeypatch.setattr(release, "ROOT", Path("/vsam"))
+    assert release._check_texts({"README.md": b"src/vsam/names.py, /vsam.py, /vsam-2"}) == []
+    assert release._check_texts({"README.md": b"cd /vsam"}) == ["README.md names a place on this machine"]
 
 
 def test_another_version_more_requirements_and_no_licence_are_found(wheel):
@@ -65,11 +92,17 @@ def test_another_version_more_requirements_and_no_licence_are_found(wheel):
     ]
 
 
-def test_an_sdist_needs_its_sources():
-    problems = release.check_sdist({"pyproject.toml": b"", "src/vsam/__pycache__/names.pyc": b""})
-    assert "src/vsam/__init__.py is missing" in problems
-    assert "pyproject.toml is missing" not in problems
-    assert problems[-1] == "src/vsam/__pycache__/names.pyc does not belong there"
+def test_a_complete_sdist_passes(sdist):
+    assert release.check_sdist(sdist) == []
+
+
+def test_what_an_sdist_lacks_and_what_does_not_belong_there_is_found(sdist):
+    del sdist["tests/test_packaging.py"]
+    sdist["src/vsam/__pycache__/names.pyc"] = b""
+    assert release.check_sdist(sdist) == [
+        "tests/test_packaging.py is missing",
+        "src/vsam/__pycache__/names.pyc does not belong there",
+    ]
 
 
 def test_both_kinds_of_archives_are_read(tmp_path):
@@ -80,6 +113,47 @@ def test_both_kinds_of_archives_are_read(tmp_path):
         archive.add(tmp_path / "file.py", "vsam-0.2.0/src/file.py")
     assert release.read_archive(tmp_path / "a.whl") == {"vsam/file.py": b"x = 1\n"}
     assert release.read_archive(tmp_path / "a.tar.gz") == {"src/file.py": b"x = 1\n"}
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A small clone, committed, in the place of this one."""
+    (tmp_path / "src/vsam").mkdir(parents=True)
+    (tmp_path / "src/vsam/version.py").write_text('__version__ = "1.0.0"\n')
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## [1.0.0] - today\n")
+    (tmp_path / "pyproject.toml").write_text('[tool.hatch.metadata.hooks.custom]\nrepository = ""\n')
+    author = ["-c", "user.name=one", "-c", "user.email=one@example.org"]
+    for command in (["init", "-q"], ["add", "."], [*author, "commit", "-q", "-m", "All"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    return tmp_path
+
+
+def test_a_committed_source_is_ready_and_told_what_the_repository_is_for(clone, capsys):
+    release.check_source(dirty=False)
+    assert "repository in pyproject.toml is empty" in capsys.readouterr().out
+    (clone / "pyproject.toml").write_text('[tool.hatch.metadata.hooks.custom]\nrepository = "https://example.org"\n')
+    release.check_source(dirty=True)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_source_with_changes_is_released_only_to_try(clone):
+    (clone / "notes.txt").write_text("mine\n")
+    with pytest.raises(SystemExit, match=r"Not committed:\n\?\? notes.txt\n.*--dirty"):
+        release.check_source(dirty=False)
+    release.check_source(dirty=True)
+
+
+def test_a_version_that_the_changelog_does_not_have_is_not_released(clone):
+    (clone / "src/vsam/version.py").write_text('__version__ = "1.1.0"\n')
+    with pytest.raises(SystemExit, match=r"CHANGELOG\.md has no section \[1\.1\.0\]"):
+        release.check_source(dirty=True)
+
+
+def test_a_command_that_fails_is_shown_with_what_it_said():
+    program = "import sys; print('half'); sys.exit('no network')"
+    with pytest.raises(SystemExit, match=r"(?s)failed:\nhalf\n\nno network"):
+        release._run(sys.executable, "-c", program)
 
 
 def test_the_changelog_has_a_section_for_this_version():

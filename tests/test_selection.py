@@ -179,9 +179,9 @@ def test_resume_and_copies_continue_bit_for_bit(tmp_path) -> None:
     [
         (
             lambda keep=None: torch.tensor(1.0, requires_grad=True),
-            "vector with one loss a sample, got a tensor of shape",
+            "vector with one loss per sample, got a tensor of shape",
         ),
-        (lambda keep=None: None, "vector with one loss a sample, got NoneType"),
+        (lambda keep=None: None, "vector with one loss per sample, got NoneType"),
         (lambda keep=None: torch.zeros(0, requires_grad=True), r"got a tensor of shape \(0,\)"),
         (torch.zeros(3), "losses must be a function, got Tensor"),
     ],
@@ -195,10 +195,10 @@ def test_losses_of_other_samples_than_those_asked_for_are_refused() -> None:
     """A function that ignores `keep` would train on all samples in silence."""
     model = smooth()
     losses, weights = Losses(model, 0), copy.deepcopy(model.state_dict())
-    with pytest.raises(ValueError, match="for each of the 6 samples that it was asked for, got 12"):
+    with pytest.raises(ValueError, match="for each of the 6 requested samples, got 12"):
         vsam.ESAM(momentum(model)).step(lambda keep=None: losses())
     sizes = iter([12, 11])
-    with pytest.raises(ValueError, match="for each of the 12 samples that it was asked for, got 11"):
+    with pytest.raises(ValueError, match="for each of the 12 requested samples, got 11"):
         vsam.ESAM(momentum(model)).step(lambda keep=None: losses()[: next(sizes)])
     for name, value in model.state_dict().items():
         assert torch.equal(value, weights[name]), name

@@ -60,7 +60,7 @@ def train(folder: Path, is_sharpness_aware: bool) -> tuple[list[float], nn.Modul
     total_steps = EPOCHS * len(loader)
 
     optimizer = base = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
-    if is_sharpness_aware:  # the drop-in: one line here, and a closure below
+    if is_sharpness_aware:  # the change: one line here, and a closure below
         optimizer = vsam.VSAM(base, model=model, rho=0.05, gamma=0.9, budget=1 / 3, total_steps=total_steps)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(base, total_steps)
 

@@ -1,4 +1,4 @@
-"""A rule of your own beside SGD and SAM, in the lab's own comparison: python examples/gallery/own_part_in_the_lab.py.
+"""Your own rule next to SGD and SAM, in the lab's own comparison: python examples/gallery/own_part_in_the_lab.py.
 
 The same file works on the command line:
 vsam compare --use examples/gallery/own_part_in_the_lab.py --methods sgd,sam,first-half,last-half
@@ -22,7 +22,7 @@ from vsam.lab.recipes.load import load_recipe
 class FirstPart(vsam.DecidesBefore):
     """Take the second gradient in the first `length` steps, and then no more."""
 
-    rate = None  # the record then shows the running share
+    rate = None  # the record then shows the running rate
 
     def __init__(self, length: int) -> None:
         self.length = length

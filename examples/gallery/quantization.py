@@ -1,4 +1,4 @@
-"""Quantize a trained network to 2, 3, 4 and 8 bits and train on: python examples/gallery/quantization.py."""
+"""Quantize a trained network to 2, 3, 4 and 8 bits and continue training: python examples/gallery/quantization.py."""
 
 import sys
 from pathlib import Path

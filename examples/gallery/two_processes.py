@@ -25,7 +25,7 @@ def train(rank: int, num_processes: int, port: int, folder: str) -> None:
     record = _train(rank, num_processes)
     if rank == 0:
         torch.save(record, f"{folder}/{num_processes}.pt")
-    gc.collect()  # the model is part of a circle, and must be gone before its group
+    gc.collect()  # the model is in a reference cycle, and must be freed before its process group
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
@@ -40,7 +40,7 @@ def _train(rank: int, num_processes: int) -> dict[str, list[float]]:
 
     losses, samples = [], []
     for step in range(STEPS):
-        batch = torch.randint(1_000, (BATCH,)).tensor_split(num_processes)[rank]  # drawn alike by all
+        batch = torch.randint(1_000, (BATCH,)).tensor_split(num_processes)[rank]  # the same draw on all ranks
 
         def closure():
             loss = nn.functional.cross_entropy(model(inputs[batch]), targets[batch])

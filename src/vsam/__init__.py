@@ -1,4 +1,4 @@
-"""vsam: sharpness-aware training at nearly the price of SGD.
+"""vsam: sharpness-aware training at a price that you choose.
 
 Names are imported when they are first used: `import vsam` alone does not import torch.
 """
@@ -82,7 +82,7 @@ _HOMES = ("methods", "names", "optimizer", "parts", "records", "trajectory", "wh
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first asked for, and take in what came along with it."""
+    """Import a public name on first use, and bind the names that were imported along with it."""
     if name in _MODULES:
         return importlib.import_module(f"vsam.{name}")
     if name in __all__:

@@ -17,7 +17,7 @@ class GradScaler(torch.amp.GradScaler):
 
     The closure calls `scaler.scale(loss).backward()` and returns the unscaled loss. Overflow in either pass skips the
     step and lowers the scale. Without a closure, call `scaler.perturb(optimizer)` in place of `optimizer.perturb()`.
-    Other optimizers are treated as torch's scaler treats them.
+    Other optimizers work as with torch's scaler.
 
     Example:
         >>> scaler = GradScaler("cuda")
@@ -42,7 +42,7 @@ class GradScaler(torch.amp.GradScaler):
         if state["stage"] is not OptState.READY:
             raise RuntimeError(
                 "step() or unscale_() has already been called for this optimizer since the last update(). step() "
-                "unscales both passes itself; to clip gradients, give the optimizer max_grad_norm=."
+                "unscales both passes itself; to clip gradients, construct the optimizer with max_grad_norm=."
             )
         loss = optimizer.step(*args, scaler=self, **kwargs)
         state["stage"] = OptState.STEPPED

@@ -1,4 +1,4 @@
-"""What a constructor of ours is called with: its settings, and the line to write for calls that other packages take."""
+"""Constructor arguments: a method's settings, and what to write in place of another package's call."""
 
 import functools
 import inspect
@@ -19,7 +19,7 @@ _OF_BASES = {"lr", "momentum", "weight_decay", "nesterov", "betas", "dampening",
 
 
 def settings_of(kind: type[Any]) -> dict[str, bool]:
-    """The names of the keyword arguments of a method's class besides `base` and `model`; True for those it needs."""
+    """The keyword arguments of a method's class besides `base` and `model`; True for the required ones."""
     from vsam.optimizer import Options
 
     found = {
@@ -31,10 +31,10 @@ def settings_of(kind: type[Any]) -> dict[str, bool]:
 
 
 def check_call(kind: type[Any], given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-    """Refuse a call that was written for another implementation, and say the line to write here.
+    """Refuse a call that was written for another implementation, and show the lines to write here.
 
-    `SAM(model.parameters(), torch.optim.SGD, lr=0.1)` is what most of them take, `ASAM(optimizer, model)` some.
-    Classes that users derive may take what they like.
+    Most of them take `SAM(model.parameters(), torch.optim.SGD, lr=0.1)`, some `ASAM(optimizer, model)`.
+    Users' own subclasses may take what they like.
     """
     if not given and not named:  # a copy is being made
         return
@@ -58,7 +58,7 @@ def _complaint(kind: type[Any], base: Any, is_base: bool, num_others: int, stran
         got = one.__name__ if isinstance(one, type) else type(one).__name__
         return f"base must be a constructed optimizer, or a list of them, got {got}."
     if num_others:
-        return f"{kind.__name__} takes base and then only arguments by name, got {1 + num_others} without a name."
+        return f"{kind.__name__} takes base and then only keyword arguments, got {1 + num_others} positional ones."
     reason = "it belongs to the base optimizer" if strange[0] in _OF_BASES else "other packages have it"
     if strange[0] == "adaptive":
         reason = "the adaptive method is ASAM, whose rho is about ten times SAM's"
@@ -101,7 +101,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _are_bases(given: list[Any] | tuple[Any, ...]) -> bool:
-    """Whether a list is left to the check of bases: it holds optimizers, or nothing."""
+    """Whether a list is left to `check_base`: it holds optimizers, or is empty."""
     return not given or any(isinstance(one, Optimizer) for one in given)
 
 

@@ -13,7 +13,7 @@ class Joined(Optimizer):
     """Behaves as one optimizer whose groups and state are those of all bases.
 
     Args:
-        bases: constructed optimizers, at least one, no two of which have a parameter in common.
+        bases: one or more constructed optimizers with no parameter in common.
     """
 
     def __init__(self, bases: Sequence[Optimizer]) -> None:
@@ -27,7 +27,7 @@ class Joined(Optimizer):
                     "would be stepped twice. Give each parameter to one optimizer."
                 )
             seen |= own
-        super().__setstate__({})  # gives torch's hooks, and no groups of our own
+        super().__setstate__({})  # sets up torch's hooks, but no groups of our own
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
@@ -45,7 +45,7 @@ class Joined(Optimizer):
         return self.bases[0].defaults
 
     def step(self, closure: Any = None) -> Any:
-        """Let each base step."""
+        """Step each base."""
         loss = closure() if closure is not None else None
         for base in self.bases:
             base.step()
@@ -59,14 +59,14 @@ class Joined(Optimizer):
             base.zero_grad(set_to_none)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refused: which base should have it is not for us to say."""
+        """Not supported: it is unclear which base should get the group."""
         raise ValueError(
             "add_param_group cannot tell which of several bases should train the group: call it on one of "
             "optimizer.base.bases."
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The states of all bases as one, their parameters numbered through."""
+        """The states of all bases as one, with their parameters numbered consecutively."""
         state: dict[Any, Any] = {}
         groups: list[dict[str, Any]] = []
         for base, first in zip(self.bases, self._firsts(), strict=True):
@@ -76,10 +76,12 @@ class Joined(Optimizer):
         return {"state": state, "param_groups": groups}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Give each base its part; one that does not fit leaves all bases as they were."""
+        """Load each base's part; if one does not fit, all bases stay as they were."""
         groups = list(state_dict["param_groups"])
         if len(groups) != len(self.param_groups):
-            raise ValueError(f"state_dict has {len(groups)} parameter groups, the optimizers {len(self.param_groups)}.")
+            raise ValueError(
+                f"state_dict has {len(groups)} parameter groups, but the optimizers have {len(self.param_groups)}."
+            )
         restore = keep_bases(self)
         try:
             for base, first in zip(self.bases, self._firsts(), strict=True):
@@ -115,7 +117,7 @@ class Joined(Optimizer):
 
 
 class _States(ChainMap[Any, Any]):
-    """Looks a parameter up without making an entry for it, as the `defaultdict` of another base would."""
+    """Looks up a parameter without creating an entry for it in another base's `defaultdict`."""
 
     def __getitem__(self, key: Any) -> Any:
         return next((state for state in self.maps if key in state), self.maps[0])[key]
@@ -127,7 +129,7 @@ def bases_of(base: Optimizer) -> list[Optimizer]:
 
 
 def keep_bases(base: Optimizer) -> Callable[[], None]:
-    """Return what puts groups and state of the bases back as they are now, after a load that failed."""
+    """Return a function that restores the groups and state of the bases after a failed load."""
     before = [(own, own.state, own.param_groups) for own in bases_of(base)]
 
     def restore() -> None:

@@ -1,4 +1,4 @@
-"""What share of the steps a budget, or a speed, allows the second gradient."""
+"""The fraction of steps that a budget, or a target speed, allows to be sampled."""
 
 import math
 
@@ -10,28 +10,28 @@ _EXAMPLE = "write VSAM(base, budget=0.2, total_steps=epochs * len(loader))"
 
 
 def check_budget(budget: float | None, target: str | None, total_steps: int | None, variant: str) -> float | None:
-    """The share of steps that may be sampled, None if neither names it; refuses what contradicts itself."""
+    """The fraction of steps to sample, None if neither sets it; raises on contradictions."""
     if budget is None and target is None:
         if total_steps is not None:
-            raise ValueError(f"total_steps is the length over which a budget is spent: {_EXAMPLE}, or leave it out.")
+            raise ValueError(f"total_steps is only used with a budget: {_EXAMPLE}, or leave it out.")
         return None
     if budget is not None and target is not None:
-        raise ValueError(f"budget and target say the same in two ways, got {budget!r} and {target!r}: give one.")
+        raise ValueError(f"budget and target set the same thing, got {budget!r} and {target!r}: give one.")
     if variant != "paper":
-        raise ValueError(f"variant={variant!r} has a law of its own for when to sample: leave out the budget.")
+        raise ValueError(f"variant={variant!r} has its own law for when to sample: leave out the budget.")
     share = _share(target) if target is not None else check_fraction("budget", budget, zero=False)
     if total_steps is None:
-        raise ValueError(f"A budget is spent over the whole run, so its length is needed: {_EXAMPLE}.")
+        raise ValueError(f"A budget is spent over the whole run, so total_steps is needed: {_EXAMPLE}.")
     return share
 
 
 def default_gamma(budget: float | None) -> float:
-    """The decay γ of a reused PSF where the user names none: the paper's 0.7, or what suits the gaps of a budget."""
+    """The default decay γ of a reused PSF: the paper's 0.7, or what suits the gaps of a budget."""
     return 0.7 if budget is None else 1 - budget / 2
 
 
 def _share(target: object) -> float:
-    """Of passes 1 + p per step and SAM's 2 comes a speed of 2/(1 + p)."""
+    """1 + p passes per step against SAM's 2 are a speed of 2/(1 + p)."""
     try:
         speed = float(str(target).strip().lower().removesuffix("x"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Who called: warnings that point at the user's line, and whose loop it is."""
+"""Who called us: warnings that point at the user's line, and which package's loop it is."""
 
 import sys
 import warnings
@@ -11,7 +11,7 @@ _INNER = ("vsam", "torch")
 
 
 def warn_caller(message: str) -> None:
-    """Warn at the innermost line that belongs neither to this package nor to torch, whose wrappers lie between."""
+    """Warn at the innermost line that is neither in this package nor in torch, whose wrappers are in between."""
     # warnings.warn(skip_file_prefixes=…) does this from Python 3.12 on.
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _INNER:

@@ -1,4 +1,4 @@
-"""Training on several processes: what `torch.distributed.checkpoint` saves and loads of an optimizer."""
+"""Distributed training: how `torch.distributed.checkpoint` saves and loads an optimizer."""
 
 import io
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ __all__ = ["StatefulOptimizer"]
 
 
 class StatefulOptimizer:
-    """An optimizer as `torch.distributed.checkpoint` saves and loads it, also onto another number of processes.
+    """An optimizer for `torch.distributed.checkpoint` to save and load, also with another number of processes.
 
-    Torch's own functions save what the base optimizer knows; this adds counters, generators and the PSF, sharded like
-    the parameters. Where the layout is the same, training continues bit for bit.
+    Torch's own functions save the base optimizer's state; this adds counters, generators and the PSF, sharded like the
+    parameters. With the same layout, training resumes bit for bit.
 
     Args:
         model: the module that is trained: plain, in `DistributedDataParallel`, or sharded by `fully_shard`.
-        optimizer: the optimizer of its parameters, also as accelerate has prepared it.
+        optimizer: the optimizer of its parameters, also if accelerate has prepared it.
 
     Cost: while saving or loading, one more sharded copy of the PSF.
 
@@ -39,7 +39,7 @@ class StatefulOptimizer:
 
     def __init__(self, model: nn.Module, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, SharpnessAware):
-            optimizer = getattr(optimizer, "optimizer", optimizer)  # accelerate has put its own around it
+            optimizer = getattr(optimizer, "optimizer", optimizer)  # inside accelerate's wrapper
         if not isinstance(optimizer, SharpnessAware):
             raise ValueError(
                 f"optimizer must be one of vsam's, got {type(optimizer).__name__}: for others, "
@@ -51,7 +51,7 @@ class StatefulOptimizer:
 
     @torch.no_grad()
     def state_dict(self) -> dict[str, Any]:
-        """The base's state, the memory by the parameters' names, and the rest as bytes for `weights_only=True`."""
+        """The base's state, the memory by parameter name, and the rest as bytes for `weights_only=True`."""
         entry, bases = self.optimizer._save(), bases_of(self.optimizer.base)
         memory, are_fresh = entry.pop("memory"), [not base.state for base in bases]
         averages = entry.pop("averages", {})
@@ -97,7 +97,7 @@ class StatefulOptimizer:
         return base, [name for group in base["param_groups"] for name in group["params"]]
 
     def _complete(self, memory: dict[int, Tensor], names: list[str], part: Between | Where) -> dict[str, Tensor]:
-        """A tensor for each parameter: who loads must show what it expects before it knows what was saved."""
+        """A tensor for each parameter: a load must declare what it expects before it knows what was saved."""
         if not part.keeps_memory:
             return {}
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
@@ -109,7 +109,7 @@ class StatefulOptimizer:
 
 @contextmanager
 def _without_trace(bases: list[Optimizer]) -> Iterator[None]:
-    """Torch makes the state of a fresh optimizer by a step without gradients; afterwards all is as before."""
+    """Torch creates a fresh optimizer's state by a step without gradients, which this undoes."""
     groups = [group for base in bases for group in base.param_groups]
     gradients = [(parameter, parameter.grad) for group in groups for parameter in group["params"]]
     before, fresh = [dict(group) for group in groups], [base for base in bases if not base.state]

@@ -27,11 +27,11 @@ from vsam.wrapper import Wrapper
 __all__ = ["Closure", "Engine"]
 
 Closure = Callable[..., Any]
-"""Computes a loss and calls `backward`; with a share of the batch as its argument where a part asks for one."""
+"""Computes a loss and calls `backward`; takes a share of the batch as its argument if a part needs that."""
 
 
 class Engine(Wrapper):
-    """Runs steps. Between them it holds the parts, the memory and the history, and no step under way.
+    """Runs steps. Between them it holds the parts, the memory and the history, but nothing of a step.
 
     In a loop without a closure, a step is under way from `perturb()` to `step()`.
     """
@@ -57,22 +57,22 @@ class Engine(Wrapper):
     _said: set[str]
 
     def __new__(cls, *given: Any, **named: Any) -> Self:
-        """Look at the arguments before Python counts them, to say what to write in place of another package's call."""
+        """Check the arguments before Python binds them, to say what to write in place of another package's call."""
         check_call(cls, given, named)
         return super().__new__(cls)
 
     @property
     def _under_way(self) -> Step | None:
-        """The step under way; one that was interrupted is not."""
+        """The step under way, unless it was interrupted."""
         return None if self._pending is None or self._pending.is_over else self._pending
 
     def _step(self, closure: Closure, scaler: Any) -> Any:
         self._check_closure(closure)
         step = self._pending = Step(scaler, self.max_grad_norm, self.guard)
-        with step, step:  # twice: a way back that is itself interrupted is gone again
+        with step, step:  # twice: the outer one repeats a rollback that was interrupted
             begin = RngState(self._parameters.devices)
             buffers = self._buffers.state(of_all=self._history.num_steps == 0)
-            # What a failed pass leaves in the gradients is no accident either.
+            # Gradients left behind by a failed pass do not count as accumulated.
             step.guards += (partial(mark_consumed, self.base), buffers.restore, begin.restore, self._note.mark_stale)
             self._decide(step)
             self._note.rng = begin
@@ -101,7 +101,7 @@ class Engine(Wrapper):
         step = self._under_way
         if step is None or step.is_in_closure:
             ordinary = (
-                f"Give it a closure, which it calls once or twice:{CLOSURE_EXAMPLE}\n"
+                f"Pass it a closure, which it calls once or twice:{CLOSURE_EXAMPLE}\n"
                 "In a loop without a closure, call perturb() after backward() and before step()."
             )
             raise RuntimeError(f"step() has nothing to step on. {foreign_loop() or ordinary}")
@@ -113,39 +113,39 @@ class Engine(Wrapper):
                 )
             if step.last_write is not None and step.last_write.was_changed:
                 self._warn_once(
-                    "The gradients were changed between the second backward() and step(), so that PSF is a changed gs "
-                    "minus an unchanged g. To clip, call optimizer.clip_grad_norm_(max_norm) there, or give the "
-                    "optimizer max_grad_norm=."
+                    "The gradients were changed between the second backward() and step(), so the PSF is a changed gs "
+                    "minus an unchanged g. To clip, call optimizer.clip_grad_norm_(max_norm) there, or construct the "
+                    "optimizer with max_grad_norm=."
                 )
             if step.members.parameters:
                 self._finish(step, None)
-            self._hand_over.let_go()  # the next pass begins before the next step
+            self._hand_over.let_go()  # the next pass starts before the next step
             self._rest(step)
         self._log.tell()
 
     def _check_closure(self, closure: Closure) -> None:
-        """Refuse what would go wrong silently, and begin from a clean state."""
+        """Refuse what would go wrong silently, and start from a clean state."""
         if "found_inf" in self.__dict__:
             self._refuse_foreign_scaler()
         if not callable(closure):
             raise ValueError(f"closure must be a function, got {type(closure).__name__}. Write:{CLOSURE_EXAMPLE}")
         if self._under_way is not None:
             if self._under_way.is_in_closure:
-                raise RuntimeError("step() was called by the closure of a step under way. Call it after that step.")
+                raise RuntimeError("step() was called inside the closure of another step(). Call it after that step.")
             self._rollback()
-            mark_consumed(self.base)  # the gradients of a perturb() that was abandoned
+            mark_consumed(self.base)  # the gradients of an abandoned perturb()
         self._refresh()
         if self._hand_over.found_fresh_gradient(self._parameters.all.parameters):
             raise RuntimeError(
                 "Gradients were accumulated before step(closure), which clears them: the closure could not repeat "
                 f"their micro-batches at the perturbed weights. Loop over them inside:{ACCUMULATION_EXAMPLE}\n"
-                "If they are not wanted, call optimizer.zero_grad() first."
+                "To discard these gradients, call optimizer.zero_grad() first."
             )
         if self._ranks.groups:
             self._ranks.check(self)
 
     def _decide(self, step: Step) -> None:
-        """Draw and decide, where that needs no gradient."""
+        """Draw and decide, if that needs no gradient."""
         for part in self._parts():
             if part.generator is not None:
                 step.guard_draws(part.generator)
@@ -153,7 +153,7 @@ class Engine(Wrapper):
             step.wants_sample = self.when.wants_sample(self._history.num_steps + 1)  # type: ignore[attr-defined]
 
     def _ascend(self, step: Step, share: float, closure: Closure) -> None:
-        """Run the pass on a share of the batch; buffers and generators are then as if it had not been run."""
+        """Run the pass on a share of the batch, and restore buffers and generators after it."""
         step.way_back += (self._buffers.before_second_pass(), RngState(self._parameters.devices).restore)
         step.is_ascending = True
         try:
@@ -163,14 +163,14 @@ class Engine(Wrapper):
             if takes_share(closure):
                 raise
             raise RuntimeError(
-                f"The direction is taken from a share of the batch, and the closure takes none. Write:{SHARE_EXAMPLE}"
+                f"The direction comes from a share of the batch, so the closure must take it. Write:{SHARE_EXAMPLE}"
             ) from error
         step.restore()
         step.is_ascending = False
         step.has_ascended = True
 
     def _displace(self, step: Step, where: Where) -> None:
-        """Move to where the only pass of this step is run, along what the base optimizer or a share's pass says."""
+        """Move the weights for this step's only full pass, along the base optimizer's state or a share's gradient."""
         step.wants_sample = False
         members, state = self._parameters.all, self.base.state
         own = radii(self.param_groups, self.where.rho)
@@ -192,24 +192,24 @@ class Engine(Wrapper):
                 step.way_back.append(partial(shards.reshard, self._ranks.units))
                 shards.reshard(self._ranks.units)
         elif step.has_ascended:
-            raise RuntimeError(f"closure(share) has left no gradient. Call backward() in it:{SHARE_EXAMPLE}")
+            raise RuntimeError(f"closure(share) left no gradient. Call backward() in it:{SHARE_EXAMPLE}")
         elif is_unknown:
             raise RuntimeError(
-                f"{type(where).__name__} finds nothing to move along in the state of {type(self.base).__name__}: use "
-                "SGD with momentum, Adam or AdamW as the base."
+                f"{type(where).__name__} finds no direction in the state of {type(self.base).__name__}: use SGD with "
+                "momentum, Adam or AdamW as the base."
             )
         if step.has_ascended:
             for parameter in members.parameters:
                 parameter.grad = None
 
     def _begin(self, step: Step, begin: RngState | None) -> bool:
-        """Take in the first gradient; if the step is to be sampled, move the weights. False if there is none."""
+        """Take the first gradient; if the step is sampled, perturb the weights. False if there is no gradient."""
         when, ranks = self.when, self._ranks
         members, gradients = self._collect_apart(step) if step.is_apart else self._parameters.collect()
         if not gradients:
             self._warn_once(
-                "No parameter has a gradient, so the step did nothing, as torch's optimizers do. If that is not meant, "
-                f"call backward() before perturb(), or in the closure:{CLOSURE_EXAMPLE}"
+                "No parameter has a gradient, so the step did nothing, as with torch's optimizers. If that is not "
+                f"intended, call backward() before perturb(), or in the closure:{CLOSURE_EXAMPLE}"
             )
             return False
         if not step.is_apart:
@@ -237,19 +237,19 @@ class Engine(Wrapper):
         return True
 
     def _check_first_pass(self, step: Step) -> None:
-        """In a loop without a closure, take in whether the gradients of the first pass have stayed on their rank."""
+        """In a loop without a closure, note whether the gradients of the first pass stayed on their rank."""
         was_apart, self._was_apart = self._was_apart, None
         if not self._ranks.are_apart:
             self._ranks.check(self)
         elif was_apart is None and step.wants_sample is not False:
             raise RuntimeError(
                 "With sync='rank', the gradients of the first pass must stay on their rank: run its forward and "
-                "backward inside of `with optimizer.no_sync():`, or give step() a closure."
+                "backward inside `with optimizer.no_sync():`, or pass step() a closure."
             )
         step.is_apart = bool(was_apart)
 
     def _call_apart(self, closure: Closure, step: Step) -> Any:
-        """Run a first pass, whose gradients stay on their rank where the step may be sampled."""
+        """Run a first pass, whose gradients stay on their rank if the step may be sampled."""
         step.is_apart = step.wants_sample is not False
         if not step.is_apart:
             return _call(closure, step)
@@ -257,7 +257,7 @@ class Engine(Wrapper):
             return _call(closure, step)
 
     def _collect_apart(self, step: Step) -> tuple[Members, list[Tensor]]:
-        """Take in a first gradient that has stayed on its rank, and learn of the other ranks'."""
+        """Take a first gradient that stayed on its rank, and the norms of the other ranks'."""
         with self._ranks.report_failure():
             members, gradients = self._parameters.collect()
             step.take_first(members, gradients, needs_norm=True)
@@ -275,14 +275,14 @@ class Engine(Wrapper):
         return listens or (self._memory is not None and self.between.uses_norm)
 
     def _finish(self, step: Step, loss: Any) -> None:
-        """Form the base optimizer's gradient and hand it over; only the latter cannot be undone."""
+        """Form the base optimizer's gradient and hand it over; only the hand-over cannot be undone."""
         if step.way_back:
             step.restore()
         if step.was_sampled:
             members, gradients = self._parameters.collect()
             if not gradients:
                 raise RuntimeError(
-                    "No parameter has a gradient. Run forward and backward again after perturb() returned True, or in "
+                    "No parameter has a gradient. Run forward and backward again after perturb() returns True, or in "
                     f"the closure:{CLOSURE_EXAMPLE}"
                 )
             step.take_second(members, gradients)
@@ -292,7 +292,7 @@ class Engine(Wrapper):
         if step.was_sampled and not was_skipped:
             is_joint = self._ranks.communicate
             psf_norm = step.psf_norm(self.between.keeps_memory if is_joint else self._log.has_listeners)
-        # A step that fails from here on puts the memory, the counters, the log and the law back.
+        # If the step fails from here on, memory, counters, log and law are rolled back.
         memory, law, history, log = self._memory, restorer(self.when), self._history.restorer(), self._log.restorer()
         averages = partial(setattr, self, "_averages", self._averages)
         step.guards += (partial(setattr, self, "_memory", memory), averages, law, history, log)
@@ -308,7 +308,7 @@ class Engine(Wrapper):
             self._hand_over(step.outcome, step.members.parameters, unless, self._parameters.all.parameters)
 
     def _form_gradient(self, step: Step, unless: Tensor | None) -> None:
-        """Make of the gradients what the base optimizer gets; take the sample into the law and the memory."""
+        """Turn the gradients into what the base optimizer gets; pass the sample to the law and the memory."""
         norm = step.sharp_norm if step.was_sampled else step.grad_norm
         if step.was_sampled:
             sample = step.sample(unless)
@@ -333,7 +333,7 @@ class Engine(Wrapper):
             tensors.multiply_(gradients, (step.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
 
     def _may_defer(self, step: Step) -> bool:
-        """Whether a fused base can skip the step by itself, so that nobody has to wait for the device."""
+        """Whether a fused base can skip the step by itself, without a device sync."""
         parameters = step.members.parameters
         return (
             self._hand_over.may_defer(parameters)
@@ -345,7 +345,7 @@ class Engine(Wrapper):
         )
 
     def _take_in(self, step: Step, loss: Any, was_skipped: bool | Tensor, psf_norm: Tensor | None) -> None:
-        """Take the step into the history, the law and the log."""
+        """Record the step in the history, the law and the log."""
         history, when = self._history, self.when
         took_two = step.was_sampled or step.has_ascended
         history.add(took_two, was_skipped, is_scaled=step.scaler is not None)
@@ -366,7 +366,7 @@ class Engine(Wrapper):
         )
 
     def _rest(self, step: Step) -> None:
-        """No step is under way any more."""
+        """End the step."""
         self._note.forget()
         self._pending = None
         if not step.outcome:
@@ -374,14 +374,14 @@ class Engine(Wrapper):
         step.close()
 
     def _rollback(self) -> None:
-        """Put everything back as if the step under way had not begun."""
+        """Undo the step under way."""
         if self._pending is not None:
             self._pending.rollback()
             self._pending = None
 
     @torch.no_grad()
     def _end_second_pass(self) -> None:
-        """Put the weights back before `step()`, for loops in which others look at them in between."""
+        """Restore the weights before `step()`, for loops in which other code reads them in between."""
         if self._pending is not None:
             self._pending.restore()
 
@@ -395,7 +395,7 @@ class Engine(Wrapper):
             warn_caller(message)
 
     def _refresh(self) -> None:
-        """Look at the parameters anew where the groups have changed."""
+        """Look at the parameters again if the groups have changed."""
         groups = self.param_groups
         if not self._parameters.are(groups) or self._ranks.model is not self.model:
             self._look_at_model()
@@ -405,11 +405,11 @@ class Engine(Wrapper):
         self._ranks = Ranks(self.model, self._parameters.all.parameters, self.sync)
 
     def _refuse_foreign_scaler(self) -> None:
-        """Torch's own has left its attributes on the optimizer."""
+        """Torch's own scaler has left its attributes on the optimizer."""
         del self.__dict__["found_inf"], self.__dict__["grad_scale"]
         self._rollback()
         ordinary = (
-            "Use vsam.amp.GradScaler, which is the same otherwise, and call scaler.step(optimizer, closure) with "
+            "Use vsam.amp.GradScaler, which is otherwise the same, and call scaler.step(optimizer, closure) with "
             "scaler.scale(loss).backward() inside the closure."
         )
         raise RuntimeError(f"torch's GradScaler cannot run the second pass. {foreign_loop() or ordinary}")

@@ -1,4 +1,4 @@
-"""Checks of what users give, and the words they get when something is wrong."""
+"""Argument checks and the error messages they raise."""
 
 import inspect
 import math
@@ -61,8 +61,8 @@ ACCUMULATION_EXAMPLE = """
 
 _LIGHTNING = (
     "In Lightning, write class Net(SharpnessAwareModule, LightningModule), with SharpnessAwareModule from "
-    "vsam.integrations.lightning; in manual optimisation, give step() a closure, or call perturb() after "
-    "manual_backward(loss). With Fabric, do so after fabric.backward(loss), and give it our scaler for 16-mixed: "
+    "vsam.integrations.lightning; in manual optimisation, pass step() a closure, or call perturb() after "
+    "manual_backward(loss). With Fabric, do so after fabric.backward(loss), and pass it our scaler for 16-mixed: "
     "Fabric(plugins=MixedPrecision('16-mixed', device, scaler=vsam.amp.GradScaler(device)))."
 )
 
@@ -72,14 +72,15 @@ _FOREIGN_LOOPS = {
     "transformers": "The Trainer of transformers runs one pass per step: write "
     "vsam.integrations.transformers.SharpnessAwareTrainer(…) in place of Trainer(…), or put SharpnessAwareMixin before "
     "a trainer of your own.",
-    "accelerate": "With accelerate, call vsam.integrations.accelerate.step(accelerator, optimizer, [closure]), or take "
-    "Accelerator from vsam.integrations.accelerate and call optimizer.perturb() after accelerator.backward(loss).",
+    "accelerate": "With accelerate, call vsam.integrations.accelerate.step(accelerator, optimizer, [closure]), or "
+    "import Accelerator from vsam.integrations.accelerate and call optimizer.perturb() after "
+    "accelerator.backward(loss).",
 }
 """What to write in the loops of other packages."""
 
 
 def foreign_loop(*packages: str) -> str | None:
-    """What to write instead, where the loop of one of these packages has called, or of any we know; None elsewhere."""
+    """What to write instead if the loop of one of these packages called us (default: any we know), else None."""
     package = calling_package(packages or _FOREIGN_LOOPS)
     return None if package is None else _FOREIGN_LOOPS[package]
 
@@ -90,7 +91,7 @@ def check_number(name: str, value: object) -> float:
         raise ValueError(f"{name} must be a number, got {value!r}.")
     try:
         number = float(value)
-    except OverflowError:  # a whole number beyond the range of floats
+    except OverflowError:  # an integer beyond the range of floats
         number = math.inf
     if not math.isfinite(number):
         raise ValueError(f"{name} must be finite, got {value}.")
@@ -98,7 +99,7 @@ def check_number(name: str, value: object) -> float:
 
 
 def check_not_negative(name: str, value: object) -> float:
-    """Return `value` as a float if it is a finite number of at least zero."""
+    """Return `value` as a float if it is a finite number, zero or above."""
     number = check_number(name, value)
     if number < 0:
         raise ValueError(f"{name} must not be negative, got {value}.")
@@ -114,26 +115,26 @@ def check_positive(name: str, value: object) -> float:
 
 
 def check_fraction(name: str, value: object, *, zero: bool = True, one: bool = True) -> float:
-    """Return `value` as a float if it lies between 0 and 1; `zero` and `one` say whether the ends are allowed."""
+    """Return `value` as a float if it is between 0 and 1; `zero` and `one` say whether the ends are allowed."""
     number = check_number(name, value)
     if number < 0 or number > 1 or (number == 0 and not zero) or (number == 1 and not one):
         interval = f"{'[' if zero else '('}0, 1{']' if one else ')'}"
-        raise ValueError(f"{name} must lie in {interval}, got {value}.")
+        raise ValueError(f"{name} must be in {interval}, got {value}.")
     return number
 
 
 def check_within(name: str, value: object, low: float, high: float) -> float:
-    """Return `value` as a float if it lies between `low` and `high`, which are allowed."""
+    """Return `value` as a float if it is between `low` and `high`, both included."""
     number = check_number(name, value)
     if not low <= number <= high:
-        raise ValueError(f"{name} must lie between {low:g} and {high:g}, got {value}.")
+        raise ValueError(f"{name} must be between {low:g} and {high:g}, got {value}.")
     return number
 
 
 def check_count(name: str, value: object, *, least: int, most: int | None = None, why: str) -> int:
-    """Return `value` if it is a whole number from `least` to `most`; `why` completes the error's sentence."""
+    """Return `value` if it is an integer from `least` to `most`; `why` completes the error's sentence."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise ValueError(f"{name} must be a whole number, got {value!r}.")
+        raise ValueError(f"{name} must be an integer, got {value!r}.")
     count = int(value)
     if count < least:
         raise ValueError(f"{name} must be at least {least}, got {value}: {why}.")
@@ -152,12 +153,12 @@ def check_list(name: str, values: object, *, most: int) -> list[float]:
 
 
 def check_only(only: object) -> Literal["norm"] | None:
-    """Return which parameters a `where` moves, if it is one of the known choices."""
+    """Return `only` if it is one of the known choices."""
     if only is None or only == "norm":
         return only
     raise ValueError(
-        f"only must be 'norm', for the parameters of normalisation layers, or None, for all, got {only!r}. To leave "
-        "out others, give their parameter group perturb=False."
+        f"only must be 'norm' (normalisation layers only) or None (all parameters), got {only!r}. To leave out other "
+        "parameters, set perturb=False in their parameter group."
     )
 
 
@@ -171,16 +172,16 @@ def check_entries(state: object, names: Iterable[str]) -> None:
 
 
 def check_base(base: object) -> Optimizer:
-    """Return the base optimizer, a list of them joined to one; refuse what cannot be one."""
+    """Return the base optimizer, joining a list of them into one; refuse anything else."""
     for one in base if isinstance(base, list | tuple) else [base]:
         if isinstance(one, torch.optim.LBFGS):
             raise ValueError(
-                "base must take one gradient a step, and LBFGS calls its closure itself: use SGD or AdamW."
+                "base must take one gradient per step, but LBFGS calls its closure itself: use SGD or AdamW."
             )
         if not isinstance(one, Optimizer):
             got = one.__name__ if isinstance(one, type) else type(one).__name__
-            trainer = foreign_loop("transformers", "accelerate")  # which make the base from a class
-            remedy = trainer or "Write base = torch.optim.SGD(model.parameters(), lr=0.1) and give that."
+            trainer = foreign_loop("transformers", "accelerate")  # which construct the base from a class
+            remedy = trainer or "Write base = torch.optim.SGD(model.parameters(), lr=0.1) and pass that."
             raise ValueError(f"base must be a constructed optimizer, or a list of them, got {got}. {remedy}")
     if isinstance(base, list | tuple):
         if not base:
@@ -198,24 +199,24 @@ def check_model(model: object, base: Optimizer) -> None:
         raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
     own = set(model.parameters())
     if not any(parameter in own for group in base.param_groups for parameter in group["params"]):
-        raise ValueError("model has none of the base optimizer's parameters: give the network that base trains.")
+        raise ValueError("model has none of the base optimizer's parameters: pass the network that base trains.")
 
 
 def check_part(slot: str, part: object) -> None:
-    """Refuse a part that does not answer the question of its slot; None stands for the default."""
+    """Refuse a part that does not belong in its slot; None means the default."""
     kinds = {"when": When, "where": Where, "between": Between}
     if part is not None and not isinstance(part, kinds[slot]):
         fitting = next((name for name, kind in kinds.items() if isinstance(part, kind)), None)
-        remedy = f"it answers '{fitting}': give it as {fitting}=" if fitting else f"take one of vsam.{slot}"
+        remedy = f"it is a {fitting} part, so pass it as {fitting}=" if fitting else f"use a part from vsam.{slot}"
         if isinstance(part, type) and issubclass(part, Part):
-            remedy += f", constructed: {part.__name__}(…)"
-        raise ValueError(f"{slot} cannot be {part!r}, {remedy}.")
+            remedy += f", as an instance: {part.__name__}(…)"
+        raise ValueError(f"{slot} cannot be {part!r}: {remedy}.")
 
 
 def takes_share(closure: Callable[..., Any]) -> bool:
     """Whether a closure can be called with a share of the batch."""
     try:
         inspect.signature(closure).bind(1.0)
-    except (TypeError, ValueError):  # the latter where a function has no signature
+    except (TypeError, ValueError):  # ValueError if a callable has no signature
         return False
     return True

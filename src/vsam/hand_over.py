@@ -1,4 +1,4 @@
-"""The hand-over of a gradient to the base optimizer, which cannot be undone: in one piece, or not at all."""
+"""The hand-over of a gradient to the base optimizer, which cannot be undone: all or nothing."""
 
 import signal
 import threading
@@ -17,19 +17,19 @@ from vsam import shards, tensors
 
 __all__ = ["HandOver", "Uninterrupted", "has_fresh_gradient", "mark_consumed"]
 
-# Those of `signal` look up enumerations, which takes longer than the rest of the block.
+# The functions in `signal` convert to enums, which takes longer than the rest of the block.
 _signal: Any = import_module("_signal")
 _get_handler, _set_handler = _signal.getsignal, _signal.signal
 
 _GRADIENT, _VERSION = attrgetter("grad"), attrgetter("_version")
 _CONSUMED = "_vsam_consumed"
-"""On a gradient: torch's count of writes to it when an optimizer last stepped with it."""
+"""An attribute of a gradient: its version counter when an optimizer last stepped with it."""
 
 
 class HandOver:
-    """Lets the base optimizers step; where all are fused, they may decide on the device whether to.
+    """Steps the base optimizers; if all are fused, they may decide on the device whether to.
 
-    The gradients of the latest step are held until `drop`, so that nothing has to be noted on each of them.
+    The gradients of the latest step are held until `drop`, so that they need not be marked one by one.
 
     Args:
         bases: the optimizers, in the order in which they step.
@@ -40,16 +40,16 @@ class HandOver:
         self._held: tuple[list[Tensor], list[int]] = ([], [])
         _LIVE.add(self)
         self._ready: list[Tensor] | None = None
-        # Notices the steps that somebody lets a base take alone. In our own nothing of ours may run within the base's
-        # step, where it could be interrupted.
+        # Notices steps that a base takes on its own. In our steps nothing of ours may run inside the base's step,
+        # where it could be interrupted.
         self._hooks = [(base._optimizer_step_post_hooks, _hook(base)) for base in bases]
 
     def forget(self) -> None:
-        """The state of the bases is another one now."""
+        """The state of the bases was replaced."""
         self._ready = None
 
     def may_defer(self, parameters: list[Tensor]) -> bool:
-        """Whether the bases can skip a step by themselves, so that nobody has to wait for the device."""
+        """Whether the bases can skip a step by themselves, without a device sync."""
         return parameters is self._ready and self._are_fused()
 
     def _are_fused(self) -> bool:
@@ -64,9 +64,9 @@ class HandOver:
     def __call__(
         self, outcome: list[Any], parameters: list[Tensor], unless: Tensor | None, every: list[Tensor]
     ) -> None:
-        """Step, and say so in `outcome` with nothing in between; not where `unless` is 1 on the device.
+        """Step and record that in `outcome`, uninterrupted; do not step if `unless` is 1 on the device.
 
-        `parameters` are those with a gradient, of `every` one that the bases train.
+        `parameters` are those with a gradient, `every` are all that the bases train.
         """
         bases: list[Any] = list(self._bases)
         left = iter(bases)
@@ -87,10 +87,10 @@ class HandOver:
                     base.__dict__.pop("grad_scale", None)
                     base.__dict__.pop("found_inf", None)
             self._held = _written(every)
-        self._ready = parameters  # a first step makes the state that a skipped one must find
+        self._ready = parameters  # a first step creates the state that a skipped one needs
 
     def found_fresh_gradient(self, every: list[Tensor]) -> bool:
-        """Whether somebody accumulated a gradient since a base last stepped; one of zeros does not count."""
+        """Whether a gradient was accumulated since a base last stepped; all zeros do not count."""
         (held, before), (now, versions) = self._held, _written(every)
         if len(now) == len(held) and all(map(is_, now, held)) and versions == before:
             return False
@@ -101,7 +101,7 @@ class HandOver:
         self._held = ([], [])
 
     def let_go(self) -> None:
-        """Hold no gradients, and mark each instead."""
+        """Hold no gradients, and mark each of them instead."""
         for gradient, version in zip(*self._held, strict=True):
             gradient.__dict__[_CONSUMED] = version
         self.drop()
@@ -111,7 +111,7 @@ _LIVE: "weakref.WeakSet[HandOver]" = weakref.WeakSet()
 
 
 class Uninterrupted(AbstractContextManager[None]):
-    """A block that Ctrl-C interrupts only when it is done. Outside of the main thread Ctrl-C does not arrive anyway."""
+    """A block during which Ctrl-C is deferred. Outside the main thread Ctrl-C does not arrive anyway."""
 
     def __init__(self) -> None:
         self._handler: Any = None
@@ -139,12 +139,12 @@ class Uninterrupted(AbstractContextManager[None]):
 
 
 def _tell_of_half_a_step(error: Exception, stepped: list[Optimizer]) -> None:
-    """Add to the error of a base what those before it in the list have done, which nobody can undo."""
+    """Add to a base's error which bases before it have already stepped, which cannot be undone."""
     if stepped:
         names = ", ".join(f"{type(base).__name__} (base.bases[{i}])" for i, base in enumerate(stepped))
         error.add_note(
-            f"Of the list of bases, {names} had stepped before this one failed: what is trained there is after the "
-            "step, everything else as before it. To train on, load a checkpoint."
+            f"Of the list of bases, {names} had already stepped when this one failed: their parameters are updated, "
+            "everything else is as before the step. To continue training, load a checkpoint."
         )
 
 
@@ -157,13 +157,13 @@ def _hook(base: Optimizer) -> int:
 
 
 def mark_consumed(base: Optimizer, *_: object) -> None:
-    """Note on each gradient how often it was written to: what is left of it after a step is no accident."""
+    """Store each gradient's version counter: what is left of it after a step does not count as accumulated."""
     for gradient in _gradients(base):
         gradient.__dict__[_CONSUMED] = gradient._version
 
 
 def has_fresh_gradient(base: Optimizer) -> bool:
-    """Whether somebody accumulated a gradient since a base last stepped; one of zeros does not count."""
+    """Whether a gradient was accumulated since a base last stepped; all zeros do not count."""
     for hand_over in list(_LIVE):
         hand_over.let_go()
     fresh = [g for g in _gradients(base) if g.__dict__.get(_CONSUMED) != g._version]
@@ -177,12 +177,12 @@ def _gradients(base: Optimizer) -> list[Tensor]:
 
 
 def _written(parameters: list[Tensor]) -> tuple[list[Tensor], list[int]]:
-    """The gradients, and how often each was written to."""
+    """The gradients and their version counters."""
     gradients = [*map(_GRADIENT, parameters)]
     try:
         if not shards.CLASSES:
             return gradients, [*map(_VERSION, gradients)]
-    except AttributeError:  # None was not written to
+    except AttributeError:  # None has no version
         pass
     gradients = _present(parameters)
     return gradients, [*map(_VERSION, gradients)]
@@ -190,4 +190,4 @@ def _written(parameters: list[Tensor]) -> tuple[list[Tensor], list[int]]:
 
 def _present(parameters: list[Tensor]) -> list[Tensor]:
     found = [gradient for gradient in map(_GRADIENT, parameters) if gradient is not None]
-    return shards.local(found) if shards.CLASSES else found  # it is the shards whose writes are counted
+    return shards.local(found) if shards.CLASSES else found  # writes are counted on the shards

@@ -12,17 +12,17 @@ from vsam.errors import check_count
 __all__ = ["History"]
 
 _LOOK_EVERY = 100
-"""After how many steps that a fused optimizer decided on its own they are looked at, so that skips do get reported."""
+"""How many steps that a fused optimizer decided by itself may wait before they are read, so that skips get reported."""
 
 
 class History:
     """The counters of a run and their state.
 
-    Where a fused optimizer decides on the device whether to skip, its answers wait there until somebody asks.
+    If a fused optimizer decides on the device whether to skip, its answers stay there until they are read.
     """
 
     fields = ("num_steps", "num_samples", "num_skipped", "age")
-    """The names under which `state_dict` has them."""
+    """Their names in `state_dict`."""
 
     def __init__(self) -> None:
         self.num_steps = self.num_samples = 0
@@ -45,9 +45,9 @@ class History:
         return None if self._age is None else self._age + len(self._waiting)
 
     def add(self, was_sampled: bool, was_skipped: bool | Tensor, *, is_scaled: bool = False) -> None:
-        """Take in a step; an answer that is a tensor is left on the device for now.
+        """Count a step; an answer that is a tensor stays on the device for now.
 
-        `is_scaled` says that a scaler lowers its scale after a skip, so that nobody needs to be told.
+        `is_scaled` says that a scaler lowers its scale after a skip, so that no warning is needed.
         """
         self._is_silent |= is_scaled
         self.num_steps += 1
@@ -62,7 +62,7 @@ class History:
             self._take_in(was_sampled, was_skipped)
 
     def restorer(self) -> Callable[[], None]:
-        """What sets everything back to now."""
+        """Return a function that restores the counters."""
         before = {**vars(self), "_waiting": list(self._waiting)}
         return lambda: vars(self).update(before)
 
@@ -72,7 +72,7 @@ class History:
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> "History":
-        """The history that continues from `state_dict`; counters that cannot be are refused."""
+        """The history that continues from `state_dict`; raises on impossible counters."""
         history = cls()
         for name in ("num_steps", "num_samples", "num_skipped"):
             check_count(name, state[name], least=0, why="it counts steps")
@@ -104,6 +104,6 @@ class History:
         if was_skipped and not self._is_silent:
             self._is_silent = True
             warn_caller(
-                "A gradient was not finite, or its norm was not: the step was skipped. Further skips are "
-                "counted in num_skipped and not reported. If they are many, lower the learning rate or rho."
+                "A gradient was not finite, or its norm overflowed: the step was skipped. Further skips are counted "
+                "in num_skipped and not reported. If there are many, lower the learning rate or rho."
             )

@@ -1,4 +1,4 @@
-"""The closures of Lightning's optimizers: what would go wrong with them is refused, and Lightning is not imported."""
+"""The closures of Lightning's optimizers: refuses what would go wrong with them, without importing Lightning."""
 
 from functools import partial
 from typing import Any
@@ -13,16 +13,16 @@ NO_LOSSES = (
 )
 
 _HOOKS = ("on_before_optimizer_step", "on_before_backward", "on_after_backward", "on_before_zero_grad")
-"""Those that would be called in both passes."""
+"""Hooks that would be called in both passes."""
 
 
 def is_lightning(closure: object) -> bool:
-    """Whether this is what Lightning's precision plugins give to `step`."""
+    """Whether this is what Lightning's precision plugins pass to `step`."""
     return type(closure) is partial and getattr(closure.func, "__name__", "") == "_wrap_closure"
 
 
 def from_lightning(closure: partial[Any]) -> Any:
-    """What to run for a closure of Lightning's: None for the one that does nothing; others stay as they are."""
+    """What to run for a Lightning closure: None for the empty one; other closures stay as they are."""
     if not is_lightning(closure):
         return closure
     is_empty = getattr(closure.args[-1], "__name__", "") == "do_nothing_closure"  # opt.step() in manual optimisation
@@ -31,7 +31,7 @@ def from_lightning(closure: partial[Any]) -> Any:
 
 
 def check_strategy(trainer: Any) -> None:
-    """Refuse the strategies that step by themselves, and checkpoints that would be refused only after an epoch."""
+    """Refuse strategies that step by themselves, and checkpoints that would only fail after an epoch."""
     strategy = trainer.strategy
     name = type(strategy).__name__
     if strategy.handles_gradient_accumulation or "XLA" in name:
@@ -42,13 +42,13 @@ def check_strategy(trainer: Any) -> None:
     if name == "ModelParallelStrategy" and any(are_whole):
         raise RuntimeError(
             f"Checkpoints of {name} drop the optimizer's PSF, counters and generators: train with "
-            "ModelCheckpoint(save_weights_only=True) or enable_checkpointing=False, and save the optimizer by "
+            "ModelCheckpoint(save_weights_only=True) or enable_checkpointing=False, and save the optimizer with "
             "vsam.distributed.StatefulOptimizer(model, optimizer)."
         )
 
 
 class LightningClosure:
-    """A closure of Lightning's for a module without `SharpnessAwareModule`: run if both passes are right with it.
+    """A Lightning closure for a module without `SharpnessAwareModule`: runs only if both passes are correct with it.
 
     Args:
         closure: calls hooks and clips gradients after each pass.
@@ -75,21 +75,21 @@ class LightningClosure:
         return loss
 
     def _reason(self) -> str | None:
-        """What would go wrong, as far as that can be told before the first pass."""
+        """What would go wrong, as far as is known before the first pass."""
         module, trainer = self._module, self._module.trainer
         if module.automatic_optimization and getattr(self._inner, "_backward_fn", None) is not None:
             if trainer.accumulate_grad_batches != 1:
                 count = trainer.accumulate_grad_batches
                 return f"accumulate_grad_batches={count} leaves earlier micro-batches out of the second pass"
             if trainer.gradient_clip_val or _is_own(module, "configure_gradient_clipping"):
-                return "gradients would be clipped after each pass, and not where the base optimizer gets them"
+                return "gradients would be clipped after each pass instead of right before the base optimizer"
         for hook in _HOOKS:
             if any(_is_own(owner, hook) for owner in (module, *trainer.callbacks)):
                 return f"{hook}() would be called in both passes"
         return None
 
     def _num_updates(self) -> int:
-        """How often something was logged or a metric updated; logged values are metrics of Lightning's own."""
+        """How often something was logged or a metric updated; logged values are Lightning's own metrics."""
         logged = [vars(value) for value in (self._module.trainer._results or {}).values()]
         return sum(attributes["_update_count"] for attributes in (*self._metrics, *logged))
 
@@ -103,7 +103,7 @@ class LightningClosure:
 
 
 def _is_own(owner: object, hook: str) -> bool:
-    """Whether a hook is not the one of Lightning's classes."""
+    """Whether a hook overrides that of Lightning's classes."""
     if hook in vars(owner):
         return True
     function = getattr(type(owner), hook, None)

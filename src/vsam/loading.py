@@ -1,4 +1,4 @@
-"""What a state must be like to be loaded: refused as a whole, with the reason, or taken in as a whole."""
+"""Checks of a state dict: it is loaded completely, or refused with the reason."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +22,7 @@ def check_state(
 ) -> tuple[History, dict[int, Tensor], dict[int, Tensor]]:
     """Return history, memory and averages of the entry if the whole state fits.
 
-    The parts, which are copies, take theirs in.
+    The parts, which are copies, load their own state.
     """
     if entry not in state_dict:
         raise ValueError(
@@ -53,26 +53,28 @@ def check_state(
 
 
 def _memory(memory: Any, parameters: list[Tensor]) -> dict[int, Tensor]:
-    """The remembered tensors, on the device and in the type of their parameters."""
+    """The remembered tensors, with the device and dtype of their parameters."""
     if not isinstance(memory, dict) or not all(isinstance(value, Tensor) for value in memory.values()):
-        raise ValueError("state_dict's memory is damaged: it needs a tensor for each parameter that it remembers.")
+        raise ValueError("state_dict's memory is damaged: it must map parameter indices to tensors.")
     for i, value in memory.items():
         if not isinstance(i, int) or not 0 <= i < len(parameters) or value.shape != parameters[i].shape:
-            raise ValueError(f"state_dict remembers a tensor of shape {tuple(value.shape)} that parameter {i} lacks.")
+            raise ValueError(
+                f"state_dict's memory has a tensor of shape {tuple(value.shape)} that does not fit parameter {i}."
+            )
         if shards.groups_of([value]) != shards.groups_of([parameters[i]]):
             raise ValueError(
-                f"state_dict remembers a tensor for parameter {i} that is not sharded like it. Save and load "
-                "with torch.distributed.checkpoint and vsam.distributed.StatefulOptimizer(model, optimizer), which can "
+                f"state_dict's memory of parameter {i} is not sharded like the parameter. Save and load with "
+                "torch.distributed.checkpoint and vsam.distributed.StatefulOptimizer(model, optimizer), which can "
                 "change the number of processes."
             )
         if not value.is_floating_point() or not torch.isfinite(shards.local([value])[0]).all():
-            raise ValueError(f"state_dict remembers a tensor for parameter {i} that is not of finite numbers.")
+            raise ValueError(f"state_dict's memory of parameter {i} does not hold finite floating-point numbers.")
     kinds = {i: (parameters[i].device, parameters[i].dtype) for i in memory}
     return {i: value.detach().to(*kinds[i], copy=True) for i, value in memory.items()}
 
 
 def _check_base(state_dict: dict[str, Any], parameters: list[Tensor]) -> None:
-    """Refuse radii that cannot be, and buffers of another shape, which torch would take in."""
+    """Refuse invalid radii, and buffers of the wrong shape, which torch would load."""
     for name, kind in (("state", dict), ("param_groups", list)):
         if not isinstance(state_dict.get(name), kind):
             raise ValueError(f"state_dict is damaged: its {name!r} must be a {kind.__name__}.")
@@ -85,5 +87,5 @@ def _check_base(state_dict: dict[str, Any], parameters: list[Tensor]) -> None:
                 if tuple(value.shape) != shape:
                     raise ValueError(
                         f"state_dict has a {name} of shape {tuple(value.shape)} for parameter {i} of shape {shape}: "
-                        "another model's optimizer saved it."
+                        "it was saved from another model's optimizer."
                     )

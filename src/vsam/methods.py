@@ -28,11 +28,11 @@ class SAM(SharpnessAware):
         model: the network, for its BatchNorm statistics.
         rho: ρ ≥ 0, the radius.
         every: k, the steps from one sample to the next.
-        only: "norm" to move the parameters of normalisation layers alone (SAM-ON); it needs `model`.
-        share: of the batch from which the direction is taken, in (0, 1]. Below 1 the closure takes it as its argument:
-            see `PartOfBatch`.
+        only: "norm" to perturb the parameters of normalisation layers only (SAM-ON); it needs `model`.
+        share: the fraction of the batch that gives the direction, in (0, 1]. Below 1 the closure takes it as its
+            argument: see `PartOfBatch`.
 
-    Cost: 1 + 1/k passes a step, 1 + share/k with a share.
+    Cost: 1 + 1/k passes per step, 1 + share/k with a share.
 
     Example:
         >>> base = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -65,10 +65,10 @@ class ASAM(SharpnessAware):
         base: a constructed optimizer.
         model: the network, for its BatchNorm statistics.
         rho: ρ ≥ 0, about ten times SAM's.
-        eta: η ≥ 0, keeps weights near zero movable.
-        only: "norm" to move the parameters of normalisation layers alone; it needs `model`.
+        eta: η ≥ 0, lets weights near zero move.
+        only: "norm" to perturb the parameters of normalisation layers only; it needs `model`.
 
-    Cost: two passes a step.
+    Cost: two passes per step.
 
     Reference: Kwon et al., ASAM: Adaptive Sharpness-Aware Minimization for Scale-Invariant Learning of Deep Neural
     Networks, ICML 2021.
@@ -88,13 +88,13 @@ class ASAM(SharpnessAware):
 
 
 class FriendlySAM(SharpnessAware):
-    """Friendly SAM: move along what is the batch's own in the gradient, without what all batches share.
+    """Friendly SAM: perturb along the batch-specific part of the gradient, without what all batches share.
 
     Args:
         base: a constructed optimizer.
         model: the network, for its BatchNorm statistics.
         rho: ρ ≥ 0, the radius.
-        sigma: σ ≥ 0, how much of the gradients' running average is taken out of the direction.
+        sigma: σ ≥ 0, how much of the gradients' running average is subtracted from the direction.
         decay: λ in [0, 1), how slowly the average moves.
 
     Reduces to: `SAM` with σ = 0.
@@ -117,7 +117,7 @@ class FriendlySAM(SharpnessAware):
 
 
 class GSAM(SharpnessAware):
-    """Surrogate-gap SAM: also make the gap between the perturbed and the plain loss smaller.
+    """Surrogate-gap SAM: also shrink the gap between the perturbed and the plain loss.
 
     Args:
         base: a constructed optimizer.
@@ -144,15 +144,15 @@ class GSAM(SharpnessAware):
 
 
 class MSAM(SharpnessAware):
-    """Momentum-SAM: the only gradient is taken further along the momentum, so that no second pass is needed.
+    """Momentum-SAM: take the only gradient further along the momentum, so that no second pass is needed.
 
-    `step` needs a closure, and returns the loss at w + e. Weights are at w whenever anybody looks.
+    `step` needs a closure, and returns the loss at w + e. Outside of the closure the weights are at w.
 
     Args:
         base: a constructed optimizer with momentum: SGD, Adam or AdamW.
         model: the network, for its BatchNorm statistics.
-        rho: ρ ≥ 0, the radius, to be tuned apart from SAM's and much larger.
-        sign: −1 is MSAM; 1 climbs along the averaged gradient, with SAM's own ρ: experimental.
+        rho: ρ ≥ 0, the radius; much larger than SAM's, tune it separately.
+        sign: −1 is MSAM; 1 perturbs along the averaged gradient, with SAM's own ρ: experimental.
 
     Cost: one pass per step, a transient copy of the weights.
 
@@ -172,7 +172,7 @@ class MSAM(SharpnessAware):
 
 
 class WSAM(SharpnessAware):
-    """Weighted SAM, in its coupled form: the sharpness has a weight of its own against the plain loss.
+    """Weighted SAM, in its coupled form: weigh the sharpness separately from the plain loss.
 
     Args:
         base: a constructed optimizer.
@@ -209,8 +209,8 @@ class LookSAM(SharpnessAware):
         every: k, the steps from one sample to the next.
         scale: λ ≥ 0, the weight of the reused part.
 
-    Reduces to: `SAM` with k = 1, where nothing is reused and no buffer kept.
-    Cost: 1 + 1/k passes a step, one parameter-sized buffer.
+    Reduces to: `SAM` with k = 1, which reuses nothing and keeps no buffer.
+    Cost: 1 + 1/k passes per step, one parameter-sized buffer.
 
     Reference: Liu et al., Towards Efficient and Scalable Sharpness-Aware Minimization, CVPR 2022.
     """
@@ -231,7 +231,7 @@ class LookSAM(SharpnessAware):
 
 
 class AESAM(SharpnessAware):
-    """Sample where the squared gradient norm is large against its running mean.
+    """Sample when the squared gradient norm is large compared with its running mean.
 
     Args:
         base: a constructed optimizer.
@@ -240,9 +240,9 @@ class AESAM(SharpnessAware):
         total_steps: T, the length of the run.
         delta: δ in [0, 1), how slowly mean and variance move.
         low: the threshold in standard deviations at the end of the run.
-        high: the threshold at its beginning.
+        high: the threshold at its start.
 
-    Cost: about 1.5 passes a step, and a wait for the gradient's norm at every step.
+    Cost: about 1.5 passes per step, and one device sync per step for the gradient norm.
 
     Reference: Jiang et al., An Adaptive Policy to Employ Sharpness-Aware Minimization, ICLR 2023.
     """
@@ -265,19 +265,19 @@ class AESAM(SharpnessAware):
 
 
 class ESAM(SharpnessAware):
-    """Efficient SAM: perturb a random part of the tensors, take the second gradient on the samples that became worse.
+    """Efficient SAM: perturb a random subset of tensors, take the second gradient where per-sample losses rose most.
 
     Args:
         base: a constructed optimizer.
         model: the network, for its BatchNorm statistics.
         rho: ρ ≥ 0, the radius.
-        beta: β in (0, 1], the share of tensors that are perturbed (SWP); 1 leaves that out.
-        gamma: γ in (0, 1], the share of samples in the second gradient (SDS); 1 leaves that out.
-        seed: of the private generator that draws the tensors.
+        beta: β in (0, 1], the fraction of tensors that are perturbed (SWP); 1 turns that off.
+        gamma: γ in (0, 1], the fraction of samples in the second gradient (SDS); 1 turns that off.
+        seed: for the private generator that draws the tensors.
 
     Reduces to: `SAM` with β = γ = 1.
-    Cost: two passes a step, the second on a share γ of the batch, and a forward pass for choosing it. Dropout masks and
-    batch statistics of the subset are not those of the batch.
+    Cost: two passes per step, the second on a fraction γ of the batch, and a forward pass to choose it. Dropout masks
+    and batch statistics of the subset are not those of the batch.
 
     Example:
         >>> def losses(keep=None):
@@ -311,13 +311,13 @@ class ESAM(SharpnessAware):
         Args:
             losses: `losses(keep=None)` returns the vector of per-sample losses of the batch, or of the indices `keep`,
                 and does not call `backward`. It is called three times: with gradient, without, and on the subset.
-            scaler: who scales the losses; `vsam.amp.GradScaler` gives itself.
-            closure: another name for `losses`, by which Fabric and Lightning pass it on.
+            scaler: what scales the losses; `vsam.amp.GradScaler` passes itself.
+            closure: another name for `losses`, which Fabric and Lightning use.
         """
         losses = closure if losses is None else losses
         if losses is None:
             raise RuntimeError(
-                "ESAM needs per-sample losses: give step() a function losses(keep=None) that returns the vector of "
+                "ESAM needs per-sample losses: pass step() a function losses(keep=None) that returns the vector of "
                 "losses of the batch, or of the indices keep, and does not call backward."
             )
         if not callable(losses):
@@ -325,12 +325,12 @@ class ESAM(SharpnessAware):
         if is_lightning(losses):
             raise RuntimeError(NO_LOSSES)
         is_moving = any(radii(self.param_groups, self.where.rho))
-        # Where nothing moves, no sample becomes worse than another: all are kept, as by the base optimizer.
+        # If nothing moves, no sample's loss rises: keep all of them, as the base optimizer does.
         scale = (lambda loss: loss) if scaler is None else scaler.scale
         return self._step(Selection(losses, self.gamma if is_moving else 1.0, scale), scaler)
 
     def perturb(self, *, scaler: Any = None) -> bool:
-        """Refused: choosing samples needs their losses, which only `step(losses)` gets."""
+        """Not supported: choosing samples needs their losses, which only `step(losses)` gets."""
         raise RuntimeError("ESAM chooses samples by their losses, so it has no perturb(): call step(losses).")
 
     def describe(self) -> str:
@@ -346,25 +346,25 @@ class VSAM(SharpnessAware):
         model: the network, for its BatchNorm statistics and the order of its layers.
         rho: ρ ≥ 0, the radius.
         alpha: α ≥ 0, how strongly the sampling rate follows the variation; it has to fit the length of the run.
-        gamma: γ in [0, 1], how much of the PSF is left after each step; 0 is the ablation vSAM-A. Default: 0.7, with a
-            budget 1 − budget/2, so that a PSF still has about 0.6 of its weight when the next one comes.
-        window: N, the steps from one update of the rate to the next.
-        slices: M, into which the sorted norms are cut.
-        start: the first steps, all sampled.
+        gamma: γ in [0, 1], how much of the PSF is left after each step; 0 is the ablation vSAM-A. Default: 0.7; with a
+            budget, 1 − budget/2, so that a PSF still has about 0.6 of its weight at the next sample.
+        window: N, the number of steps between updates of the rate.
+        slices: M, the number of slices of the sorted norms.
+        start: the number of first steps, all sampled.
         initial_samples: s₁, samples per window after the start.
         min_samples: lower bound of s.
-        max_rate: no window holds a larger share of samples.
+        max_rate: the largest fraction of a window's steps that are sampled.
         watch: how many of the last parameter tensors the law looks at; None for all.
-        seed: of the private generator that draws.
+        seed: for the private generator that draws.
         variant: "paper" for what the paper prints, "released" for what the authors' program does.
-        budget: in (0, 1], the share of steps that take the second gradient. It is spent to within one sample whatever
-            the model, the data and the length of the run, evenly spread and at most ⌈1/budget⌉ steps apart. The law is
-            not asked then: of the settings above only `rho` and `gamma` count.
-        target: the same in other words: the speed in multiples of SAM's, as "1.6x", from 1 to below 2; the budget is
+        budget: in (0, 1], the fraction of steps that take the second gradient. It is met to within one sample for any
+            model, data and length of the run; samples are evenly spread, at most ⌈1/budget⌉ steps apart. The law is
+            not used then: of the settings above only `rho` and `gamma` apply.
+        target: the same as a speed in multiples of SAM's, such as "1.6x", from 1 to below 2; the budget is
             2/target − 1.
         total_steps: T, the length of the run, needed with `budget` or `target`.
 
-    Cost: 1 + rate passes a step, one parameter-sized buffer.
+    Cost: 1 + rate passes per step, one parameter-sized buffer.
 
     Example:
         >>> base = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)

@@ -9,20 +9,20 @@ __all__ = ["check_mixture"]
 
 
 def check_mixture(when: When, where: Where, between: Between, groups: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a mixture with a gradient at a displaced point that could not be taken, or would never be used."""
+    """Refuse a mixture whose gradient at a displaced point could not be taken, or would never be used."""
     known = where if where.knows_before else between.where
     if known is None:
         return
     name = type(known).__name__
     if when.decides_after:
         raise ValueError(
-            f"when={when!r} decides after the first gradient, and {name} says before it where that is taken: use "
+            f"when={when!r} decides after the first gradient, but {name} must know before it where to take it: use "
             "Always, Every, Even, Tail or Bernoulli."
         )
     if where.knows_before and (when.watch != 0 or between.keeps_memory or between.changes_sample):
         asking = f"when={when!r}" if when.watch != 0 else f"between={between!r}"
         raise ValueError(
-            f"{asking} needs the PSF, and {type(where).__name__} takes one gradient per step, so there is none: use "
+            f"{asking} needs the PSF, but {type(where).__name__} takes one gradient per step, so there is none: use "
             "Every or Always, and Plain."
         )
     for part in (where, between.where):

@@ -1,4 +1,4 @@
-"""Methods by the names that papers and tables use: which class each is, and what the name decides."""
+"""Methods by the names that papers and tables use: the class of each, and the arguments that the name sets."""
 
 import difflib
 import re
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the names are also listed by the command, without torch
+if TYPE_CHECKING:  # the command lists the names too, without importing torch
     from torch import nn
 
     from vsam.optimizer import Bases, SharpnessAware
@@ -21,9 +21,9 @@ class Named:
 
     Args:
         kind: the name of the class in `vsam`.
-        fixed: arguments that the name decides.
-        defaults: arguments that it chooses where the user does not.
-        needs: arguments of which the user must give one.
+        fixed: arguments that the name sets.
+        defaults: arguments that it sets unless the user does.
+        needs: arguments, one of which the user must pass.
     """
 
     kind: str
@@ -54,7 +54,7 @@ NAMED: Mapping[str, Named] = MappingProxyType(
 """The table: `sam-5` and `looksam-5` stand for any number."""
 
 _OTHERS = {
-    "sgd": "It is the base optimizer alone: use that.",
+    "sgd": "It is the base optimizer itself: use that.",
     "saf": "It is a loss: use vsam.SAFLoss.",
     "mesa": "It is a loss: use vsam.MESALoss.",
 }
@@ -72,10 +72,10 @@ def list_methods() -> list[str]:
 
 
 def create(name: str, base: "Bases", *, model: "nn.Module | None" = None, **settings: Any) -> "SharpnessAware":
-    """Make the optimizer called `name`.
+    """Construct the optimizer called `name`.
 
     Args:
-        name: as `list_methods` gives them, or `sam-k` and `looksam-k` with any k.
+        name: one of `list_methods()`, or `sam-k` and `looksam-k` with any k.
         base: a constructed optimizer, or a list of them.
         model: the network, for its BatchNorm statistics.
         settings: the keyword arguments of the method's class: `create("sam-5", …)` makes a `vsam.SAM` and takes its
@@ -99,7 +99,7 @@ def create(name: str, base: "Bases", *, model: "nn.Module | None" = None, **sett
 
 
 def find(name: str) -> Named:
-    """What a name stands for; upper and lower case are the same."""
+    """What a name stands for; case does not matter."""
     listed = listed_name(name) if isinstance(name, str) else None
     if listed is not None:
         every = re.fullmatch(r".*-([0-9]+)", name)

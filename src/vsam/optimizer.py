@@ -48,14 +48,14 @@ class Options(TypedDict, total=False):
 
 
 _LIVE: weakref.WeakKeyDictionary[nn.Module, weakref.WeakSet["SharpnessAware"]] = weakref.WeakKeyDictionary()
-"""The optimizers of each model, to notice two of them over different parts of it."""
+"""The optimizers of each model, to notice two of them over different parameters."""
 
 
 class SharpnessAware(Engine):
     """Run a base optimizer on sharpness-aware gradients.
 
-    At a sampled step the gradient is taken a second time at `w + e`, the weights are put back bit for bit, and the base
-    optimizer gets the second gradient; at the others it gets what `between` makes of the first.
+    At a sampled step the gradient is taken a second time at `w + e`, the weights are restored bit for bit, and the base
+    optimizer gets the second gradient; at other steps it gets what `between` makes of the first.
 
     Args:
         base: a constructed optimizer. Its `param_groups` and `state` are shared, so schedulers and hooks just work. A
@@ -67,16 +67,16 @@ class SharpnessAware(Engine):
         between: decides what happens at the other steps. Default: the plain gradient.
         max_grad_norm: clips the gradient that the base optimizer gets, never the direction of the perturbation, nor
             the PSF. Default: no clipping.
-        guard: whether steps with a gradient that is not finite are skipped. Without it no step waits for the device,
-            and such a gradient reaches the weights.
-        sync: with several processes, "global" perturbs along the gradient that they have averaged, "rank" lets each
-            perturb along its own (m-sharpness); decisions, PSF and skips are the same on all ranks in either case.
+        guard: whether to skip steps whose gradient is not finite. False saves the device sync of that check, and such
+            a gradient reaches the weights.
+        sync: with several processes, "global" perturbs along the averaged gradient, "rank" along each rank's own
+            (m-sharpness); decisions, PSF and skips are the same on all ranks either way.
 
     Groups may set `rho` (changeable while training) and `perturb=False` (left out of the perturbation and its norm).
     Each optimizer works on its own copy of the parts.
 
-    Cost: 1 + sampled passes. A transient copy of the weights at a sample. Where `between` keeps a memory, one
-    parameter-sized buffer, and while it is renewed also the old one, for the case that the step fails or is skipped.
+    Cost: one pass per step, plus one per sample. A transient copy of the weights at a sample. If `between` keeps a
+    memory, one parameter-sized buffer, plus the old one during an update, in case the step fails or is skipped.
 
     Example:
         >>> model = nn.Linear(2, 1)
@@ -86,11 +86,11 @@ class SharpnessAware(Engine):
 
     entry = "sharpness"
 
-    # Makes torch's own GradScaler hand its closure to `step`, which can say what to do instead of failing an assertion.
+    # Makes torch's own GradScaler pass its closure to `step`, which can say what to do instead of failing an assertion.
     _step_supports_amp_scaling = True
 
     _settings: tuple[str, ...] = ()
-    """Attributes of a derived class that copies and pickles must keep."""
+    """Attributes of a subclass that copies and pickles must keep."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class SharpnessAware(Engine):
 
     @property
     def expected_price(self) -> float | None:
-        """Passes per step that the settings promise for the whole run; None where they are not known beforehand."""
+        """Passes per step over the whole run, as the settings promise; None if not known in advance."""
         rate = self.when.expected_rate if self._sample_cost else 0.0
         return None if rate is None else 1 + self._sample_cost * rate
 
@@ -166,7 +166,7 @@ class SharpnessAware(Engine):
 
     @property
     def last(self) -> StepRecord | None:
-        """The record of the latest step; its numbers are fetched from the device when it is looked at."""
+        """The record of the latest step; reading it fetches its numbers from the device."""
         return self._log.last
 
     @property
@@ -186,11 +186,11 @@ class SharpnessAware(Engine):
         return step is not None and (step.is_ascending or step.was_sampled) and bool(step.way_back)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` with the record of every step from now on; returns a function that ends it."""
+        """Call `listener` with the record of every step from now on; returns a function that unsubscribes it."""
         return self._log.subscribe(listener)
 
     def describe(self) -> str:
-        """In plain words: what this mixture does, what it costs, and whether it was ever published."""
+        """In plain words: what this combination does, what it costs, and whether it was published."""
         return describe(self.when, self.where, self.between, self.base)
 
     def __repr__(self) -> str:
@@ -204,7 +204,7 @@ class SharpnessAware(Engine):
         Args:
             closure: computes the loss at the current weights, calls `backward` and returns the loss. It is called
                 once, or twice at a sampled step. Leave it out after `perturb()`.
-            scaler: who scaled the loss; `vsam.amp.GradScaler` gives itself.
+            scaler: what scaled the loss; `vsam.amp.GradScaler` passes itself.
         """
         if type(closure) is partial:
             closure = from_lightning(closure)
@@ -213,15 +213,15 @@ class SharpnessAware(Engine):
     @_disable_dynamo
     @torch.no_grad()
     def perturb(self, *, scaler: Any = None) -> bool:
-        """After the first backward pass, in a loop without a closure: move to where a second one is due.
+        """After the first backward pass, in a loop without a closure: perturb the weights if this step is sampled.
 
-        Returns whether it is: then run forward and backward again on the same batch. Call `step()` in either case.
+        If it returns True, run forward and backward again on the same batch. Call `step()` either way.
         """
         self = itself(self)
         if self.where.knows_before or self.between.where is not None:
             raise RuntimeError(
-                "The only gradient of a step is taken at w + e here, and after backward() it is too late to move: give "
-                f"step() a closure:{CLOSURE_EXAMPLE}"
+                "This method takes the only gradient of a step at w + e, and after backward() it is too late to "
+                f"perturb: pass step() a closure:{CLOSURE_EXAMPLE}"
             )
         if self.is_second_pass:
             warn_caller(
@@ -245,7 +245,7 @@ class SharpnessAware(Engine):
                 if not self._note.was_called:
                     self._warn_once(
                         "No forward pass of model was seen, so the second pass cannot repeat the first one's dropout. "
-                        "Give model= the module that you call."
+                        "Pass the module that you call as model=."
                     )
                 self._note.watch(self.model, partial(_abandon, weakref.ref(self), step), step.way_back)
         return step.was_sampled
@@ -254,7 +254,7 @@ class SharpnessAware(Engine):
     def no_sync(self) -> Iterator[None]:
         """With `sync="rank"` in a loop without a closure: the context of the first forward and backward pass.
 
-        Where the step may be sampled, DDP leaves the gradients on their rank; otherwise nothing changes.
+        If the step may be sampled, DDP leaves the gradients on their rank; otherwise nothing changes.
         """
         self = itself(self)
         self._rollback_outside_closures()
@@ -268,16 +268,15 @@ class SharpnessAware(Engine):
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
         """Clip the gradient that the base optimizer gets in the step under way to a norm of at most `max_norm`.
 
-        For loops without a closure, between `perturb()` and `step()`; otherwise give `max_grad_norm` once and for all.
-        Clipping by hand there would make PSF = clipped gs − unclipped g. The smaller one of `max_norm` and the
-        optimizer's own `max_grad_norm` counts; with infinity nothing is clipped. Returns the norm of the gradients as
-        they are, without a scaler's factor.
+        For loops without a closure, between `perturb()` and `step()`; otherwise set `max_grad_norm` on the optimizer.
+        Clipping by hand there would make PSF = clipped gs − unclipped g. The smaller of `max_norm` and the optimizer's
+        own `max_grad_norm` applies; infinity clips nothing. Returns the norm of the current gradients, unscaled.
         """
         self = itself(self)
         if self._under_way is None:
             raise RuntimeError(
-                "clip_grad_norm_() belongs between perturb() and step(): write optimizer.perturb(), the second pass if "
-                "it returned True, optimizer.clip_grad_norm_(max_norm), optimizer.step()."
+                "clip_grad_norm_() belongs between perturb() and step(): call optimizer.perturb(), run the second pass "
+                "if it returned True, then call optimizer.clip_grad_norm_(max_norm) and optimizer.step()."
             )
         step = self._under_way
         limits = [limit for limit in (_limit("max_norm", max_norm), step.max_grad_norm) if limit is not None]
@@ -288,7 +287,7 @@ class SharpnessAware(Engine):
             return norm * step.scaler.inverse_scale() if is_scaled else norm
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients; between `perturb()` and `step()`, first put the weights back."""
+        """Clear the gradients; between `perturb()` and `step()`, restore the weights first."""
         self = itself(self)
         self._rollback_outside_closures()
         self._note.mark_stale()
@@ -298,11 +297,11 @@ class SharpnessAware(Engine):
             mark_consumed(self.base)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group to the base optimizer; it gets the method's `rho` unless it names its own."""
+        """Add a group to the base optimizer; it gets the method's `rho` unless it sets its own."""
         check_not_negative("rho", param_group.get("rho", self.where.rho))
         was_fresh = has_fresh_gradient(self.base)
         self.base.add_param_group(param_group)
-        if not was_fresh:  # what the new parameters have is from the passes of earlier steps
+        if not was_fresh:  # the new parameters' gradients are left over from earlier steps
             mark_consumed(self.base)
         complete_radii(self.param_groups, self.where.rho)
 
@@ -341,11 +340,11 @@ class SharpnessAware(Engine):
         return {name: self.__dict__[name] for name in (*names, "_note", "_memory", "_averages", "_history")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # What belongs to this object and this moment only is neither copied nor saved.
+        # Transient state, neither copied nor saved.
         self._log = StepLog()
         self._pending = self._was_apart = None
         self._said = set()
-        super().__setstate__(state)  # gives torch's hooks, and no groups of our own
+        super().__setstate__(state)  # sets up torch's hooks, but no groups of our own
         self._hand_over = HandOver(bases_of(self.base))
         self._look_at_model()
         mark_consumed(self.base)
@@ -354,34 +353,34 @@ class SharpnessAware(Engine):
         others = _LIVE.setdefault(model, weakref.WeakSet())
         own = set(self._parameters.all.parameters)
         for other in others:
-            other._rollback_outside_closures()  # a perturb() that was interrupted, in a notebook that begins anew
+            other._rollback_outside_closures()  # an interrupted perturb(), in a notebook that starts over
         if any(own.isdisjoint(other._parameters.all.parameters) for other in others):
             warn_caller(
                 "model has another sharpness-aware optimizer over other parameters. Each would perturb its own part at "
-                "its own steps, and run passes at the other's perturbed weights: give one optimizer the list of bases, "
+                "its own steps, and run passes at the other's perturbed weights: pass one optimizer the list of bases, "
                 f"{type(self).__name__}([base, other_base], model=model)."
             )
         others.add(self)
 
 
 def _abandon(owner: "weakref.ref[SharpnessAware]", step: Step) -> None:
-    """Roll a step back that was abandoned, if it is still under way."""
+    """Roll back an abandoned step, if it is still under way."""
     optimizer = owner()
     if optimizer is not None and optimizer._pending is step:
         optimizer._rollback()
 
 
 def _saved(memory: Memory | None, parameters: list[Tensor]) -> dict[int, Tensor]:
-    """What is remembered, by the number of the parameter."""
+    """The memory by parameter index."""
     known = dict(zip(*memory.of(parameters), strict=True)) if memory is not None else {}
     return {i: known[parameter].clone() for i, parameter in enumerate(parameters) if parameter in known}
 
 
 def _loaded(memory: dict[int, Tensor], parameters: list[Tensor]) -> Memory | None:
-    """The same back."""
+    """The inverse of `_saved`."""
     return Memory([parameters[i] for i in memory], list(memory.values())) if memory else None
 
 
 def _limit(name: str, value: float | None) -> float | None:
-    """A norm that is not to be exceeded; infinity, with which people only measure, is none."""
+    """An upper bound on a norm; infinity, often passed just to measure the norm, means none."""
     return None if value is None or value == float("inf") else check_not_negative(name, value)

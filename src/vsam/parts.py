@@ -1,7 +1,7 @@
-"""The three questions: when to sample, where to, and what to do in between.
+"""The three questions: when to sample, where, and what to do in between.
 
-To write a part, derive from `DecidesBefore`, `DecidesAfter`, `Where` or `Between`, set the settings as attributes
-named like the constructor's arguments, and keep whatever changes while training in `state_dict()`.
+To write a part, subclass `DecidesBefore`, `DecidesAfter`, `Where` or `Between`, store the settings as attributes
+named like the constructor's arguments, and return whatever changes during training from `state_dict()`.
 """
 
 import inspect
@@ -31,7 +31,7 @@ class Part(ABC):
     """A named choice with settings, a state and a sentence that says what it does."""
 
     generator: random.Random | None = None
-    """The part's own source of randomness, if it draws: the optimizer winds it back when a step fails."""
+    """The part's own generator, if it draws: the optimizer rewinds it when a step fails."""
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments by name."""
@@ -46,7 +46,7 @@ class Part(ABC):
         """What this part does, as the end of a sentence."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What changes while training, in plain types."""
+        """What changes during training, in plain types."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -65,15 +65,15 @@ class When(Part):
     @property
     @abstractmethod
     def rate(self) -> float | None:
-        """The share of steps sampled under the rule in force; None leaves it to the running share."""
+        """The fraction of steps sampled under the current rule; None for the fraction so far."""
 
     @property
     def expected_rate(self) -> float | None:
-        """The share of a run's steps that the settings promise to sample; None where it is not known beforehand."""
+        """The fraction of a run's steps that the settings promise to sample; None if not known in advance."""
         return None
 
     def observe(self, sample: Sample) -> None:
-        """Take in a sample. Reading its numbers here would make the device wait."""
+        """Record a sample. Reading its numbers here would cost a device sync."""
 
     def advance(self, step: int, was_sampled: bool, was_skipped: bool) -> None:
         """Note that a step has ended. Apart from draws, nothing else may change the state."""
@@ -84,7 +84,7 @@ class When(Part):
 
 
 class DecidesBefore(When):
-    """Decides before the first gradient, so a distributed run may leave out what it will not need."""
+    """Decides before the first gradient, so a distributed run can skip what it will not need."""
 
     @abstractmethod
     def wants_sample(self, step: int) -> bool:
@@ -92,13 +92,13 @@ class DecidesBefore(When):
 
 
 class DecidesAfter(When):
-    """Decides on the first gradient's norm, which must be synchronised and is waited for at every step."""
+    """Decides on the first gradient's norm, which must be the same on all ranks and costs one device sync per step."""
 
     decides_after = True
 
     @abstractmethod
     def wants_sample(self, step: int, grad_norm: float) -> bool:
-        """Whether to sample at this step, given ‖g‖. Called again if the step failed: keep changes for `advance`."""
+        """Whether to sample at this step, given ‖g‖. Called again if the step fails: change state in `advance` only."""
 
 
 class Where(Part):
@@ -107,7 +107,7 @@ class Where(Part):
     rho: float
 
     only: Literal["norm"] | None = None
-    """Which parameters are moved and enter the norm, "norm" for those of normalisation layers, None for all."""
+    """Which parameters are perturbed and enter the norm, "norm" for those of normalisation layers, None for all."""
 
     knows_before: bool = False
     """Whether the offset is known before the only pass."""
@@ -116,41 +116,41 @@ class Where(Part):
     """Whether `directions` and `follow_` are called, which costs one parameter-sized buffer."""
 
     def settings(self) -> dict[str, Any]:
-        """The constructor's arguments by name, `only` where it leaves something out."""
+        """The constructor's arguments by name, without `only` if it is None."""
         return {name: value for name, value in super().settings().items() if name != "only" or value is not None}
 
     @abstractmethod
     def perturb_(self, weights: list[Tensor], gradients: list[Tensor], rhos: Sequence[float], norm: Tensor) -> None:
         """Move the weights to w + e in place, and leave the gradients alone.
 
-        `rhos` holds a radius for each tensor, `norm` is ‖g‖ over all of them.
+        `rhos` holds one radius per tensor, `norm` is ‖g‖ over all of them.
         """
 
     def directions(self, gradients: list[Tensor], memory: list[Tensor]) -> list[Tensor]:
-        """What `perturb_` gets in place of the gradients, as new tensors, given their memory before this step."""
+        """What `perturb_` gets instead of the gradients, as new tensors, given their memory before this step."""
         raise NotImplementedError
 
     def follow_(self, memory: list[Tensor], gradients: list[Tensor]) -> None:
-        """Take a step's first gradients into their memory in place. The memory of a first gradient is itself."""
+        """Update the memory in place with a step's first gradients. A new parameter's memory is its gradient."""
         raise NotImplementedError
 
 
 class KnowsBefore(Where):
-    """Knows its offset before the only pass: a sampled step is one pass at w + e, and its loss is the one there."""
+    """Knows its offset before the only pass: a sampled step is one pass at w + e, and returns the loss there."""
 
     knows_before = True
 
     share: float = 0.0
-    """The share of the batch whose gradient gives the offset, by a pass before the whole batch's; 0 for none."""
+    """The share of the batch whose gradient gives the offset, in a pass before the full one; 0 for none."""
 
     def check_groups(self, groups: Sequence[Mapping[str, Any]]) -> None:
-        """Refuse the parameter groups of a base optimizer that does not have what it takes."""
+        """Raise if the base optimizer's parameter groups lack what this part needs."""
 
     @abstractmethod
     def direction(self, state: Mapping[str, Any], gradient: Tensor | None) -> Tensor | None:
-        """What `perturb_` gets for a parameter in place of a gradient.
+        """What `perturb_` gets for a parameter instead of a gradient.
 
-        `state` is the base optimizer's of the parameter, `gradient` that of the share of the batch, if there is one.
+        `state` is the base optimizer's state of that parameter, `gradient` that on the share of the batch, if any.
         """
 
 
@@ -175,15 +175,15 @@ class Between(Part):
     def combine_(self, sharp: list[Tensor], psf: list[Tensor]) -> None:
         """Change the sharp gradients of a sample in place to what the base optimizer gets; they are gs = g + PSF.
 
-        A part that also keeps a memory is given what `remember` made of the PSF.
+        A part that also keeps a memory gets what `remember` made of the PSF.
         """
         raise NotImplementedError
 
     @abstractmethod
     def reuse_(self, gradients: list[Tensor], memory: list[Tensor], age: int, grad_norm: Tensor) -> None:
-        """Change the plain gradients in place by their memory; `age` is 1 right after a sample.
+        """Change the plain gradients in place, given their memory; `age` is 1 right after a sample.
 
-        `grad_norm` is ‖g‖ over all parameters, also those that have no memory.
+        `grad_norm` is ‖g‖ over all parameters, including those without a memory.
         """
 
 
@@ -194,13 +194,13 @@ def generator_state(generator: random.Random) -> list[Any]:
 
 
 def generator_from(state: list[Any]) -> random.Random:
-    """The generator that continues from `generator_state`; a state that no generator can have is refused."""
+    """The generator that continues from `generator_state`; raises if no generator can have that state."""
     try:
         version, words, gauss = state
         generator = random.Random()
         generator.setstate((version, tuple(words), gauss))
         is_kept = generator_state(generator) == [version, list(words), None]
-        is_alive = any(words[:-1])  # of zeros alone come zeros only
+        is_alive = any(words[:-1])  # an all-zero state yields only zeros
     except (TypeError, ValueError, OverflowError, LookupError) as error:
         raise ValueError(f"generator must be the state of a random.Random, got a damaged one: {error}.") from error
     if not (is_kept and is_alive):

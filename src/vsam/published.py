@@ -1,4 +1,4 @@
-"""Which mixtures of parts have a name and a paper, and around which base optimizers."""
+"""Which combinations of parts have a name and a paper, and with which base optimizers."""
 
 import torch
 from torch.optim import Optimizer
@@ -34,7 +34,7 @@ _ONLY_NORM: dict[tuple[type[Part], ...], tuple[str, str]] = {
     (Always, GlobalNorm, Plain): ("SAM-ON", "Mueller et al., NeurIPS 2023"),
     (Always, AdaptiveNorm, Plain): ("ASAM-ON", "Mueller et al., NeurIPS 2023"),
 }
-"""Those that move normalisation layers alone."""
+"""Those that perturb normalisation layers only."""
 _OTHER_BASES: dict[tuple[str, type[Optimizer]], str] = {
     ("SAM", torch.optim.Adam): "Kwon et al., ICML 2021",
     ("SAM", torch.optim.AdamW): "Chen et al., ICLR 2022",
@@ -43,26 +43,26 @@ _OTHER_BASES: dict[tuple[str, type[Optimizer]], str] = {
     ("GSAM", torch.optim.AdamW): "Zhuang et al., ICLR 2022",
     ("MSAM", torch.optim.AdamW): "Becker et al., 2024",
 }
-"""Who published a method around another base than SGD; all were published around that."""
+"""Who published a method with a base other than SGD; all were published with SGD."""
 
 
 def describe(when: When, where: Where, between: Between, base: Optimizer | None = None, share: float = 1.0) -> str:
-    """In plain words: what the mixture does, what it costs, and whether it was ever published.
+    """In plain words: what the combination does, what it costs, and whether it was published.
 
     Args:
         when, where, between: the parts.
-        base: the optimizer that steps; its groups tell rho. Without it only the parts are described.
-        share: of the samples on which the second gradient is taken.
+        base: the base optimizer; its groups hold rho. Without it only the parts are described.
+        share: the fraction of samples on which the second gradient is taken.
     """
     kinds = _kinds(when, where, between)
     name, reference = (_PUBLISHED if where.only is None else _ONLY_NORM).get(kinds, ("", ""))
     sentences = [f"{_capital(where.describe())} ({_radius(where, base)}), it {when.describe()}."]
-    cost = "1 + sampled passes a step, a transient copy of the weights at a sample"
+    cost = "one pass per step plus one per sample, a transient copy of the weights at a sample"
     if where.knows_before:
         sentences[0] = sentences[0].replace("the second gradient", "the only gradient")
-        cost = "1 pass a step, a transient copy of the weights"
+        cost = "one pass per step, a transient copy of the weights"
     if isinstance(where, PartOfBatch):
-        cost = f"1 + {where.share:.3g} passes a step, a transient copy of the weights"
+        cost = f"1 + {where.share:.3g} passes per step, a transient copy of the weights"
     if share < 1:
         sentences.append(f"That is the gradient of {share:.0%} of the samples, those whose loss rose most.")
         cost += ", one more forward pass there"
@@ -73,7 +73,7 @@ def describe(when: When, where: Where, between: Between, base: Optimizer | None 
     if num_buffers:
         cost += ", one parameter-sized buffer" if num_buffers == 1 else ", two parameter-sized buffers"
     if isinstance(when, DecidesAfter):
-        cost += ", a wait for the gradient's norm at every step"
+        cost += ", one device sync per step for the gradient norm"
     return " ".join([*sentences, f"Cost: {cost}.", _origin(name, reference, bases_of(base) if base else [])])
 
 
@@ -87,20 +87,20 @@ def _origin(name: str, reference: str, bases: list[Optimizer]) -> str:
     if len(bases) == 1 and (by := _OTHER_BASES.get((name, others[0]))):
         return f"Published as {name} ({reference}), with {around} by {by}."
     return (
-        f"Not a published combination: {name} ({reference}) was published with SGD, and we know of no paper that has "
+        f"Not a published combination: {name} ({reference}) was published with SGD, and we know of no paper that uses "
         f"it with {around}. Experimental."
     )
 
 
 def _radius(where: Where, base: Optimizer | None) -> str:
-    """What rho is, by group where they differ."""
+    """The value of rho, by group if they differ."""
     groups = [group for group in base.param_groups if group.get("perturb", True)] if base else []
     radii = list(dict.fromkeys(group.get("rho", where.rho) for group in groups)) or [where.rho]
     return "rho = " + ", ".join(f"{radius:g}" for radius in radii) + (" by group" if len(radii) > 1 else "")
 
 
 def _kinds(when: When, where: Where, between: Between) -> tuple[type[Part], ...]:
-    """The types of the parts, with settings that reduce one to a simpler one taken into account."""
+    """The types of the parts; one whose settings reduce it to a simpler part counts as that."""
     asked: type[Part] = Always if type(when) is Every and when.k == 1 else type(when)
     is_plain_place = (type(where) is RandomSubset and where.beta == 1) or (
         type(where) is Friendly and not where.keeps_memory
@@ -112,9 +112,9 @@ def _kinds(when: When, where: Where, between: Between) -> tuple[type[Part], ...]
     if between.changes_sample:
         return asked, place, rest
     if asked is Always or (type(between) in _REUSING and not between.keeps_memory) or type(between) in _COMBINING:
-        rest = Plain  # where every step is sampled, nothing happens in between
+        rest = Plain  # if every step is sampled, nothing happens in between
     elif isinstance(between, Decayed) and between.floor != (between.gamma**6 if asked is ReleasedVariation else 0):
-        rest = Part  # type: ignore[type-abstract] # another reuse than the one that was published
+        rest = Part  # type: ignore[type-abstract] # not the reuse that was published
     return asked, place, rest
 
 

@@ -1,4 +1,4 @@
-"""The processes that train one model together: which they are, whether they agree, and what they tell each other."""
+"""The processes that train one model together: which they are, whether they agree, and what they exchange."""
 
 import math
 import zlib
@@ -15,15 +15,15 @@ from vsam import shards
 __all__ = ["Ranks"]
 
 _CHECK_EVERY = 1000
-"""Steps from one comparison of what must be equal on all ranks to the next; the first step is one."""
+"""Steps between checks that all ranks agree; the first step is checked."""
 
 
 class Ranks:
-    """The ranks that train a model, as its DDP wrapper or the sharding of its parameters tells; none otherwise.
+    """The ranks that train a model, found by its DDP wrapper or its sharded parameters; none otherwise.
 
     Args:
-        model: as the optimizer got it.
-        parameters: of the optimizer.
+        model: as passed to the optimizer.
+        parameters: the optimizer's.
         sync: "global" or "rank".
     """
 
@@ -36,7 +36,7 @@ class Ranks:
         self.groups = _groups(self._ddp, sharded)
         self.are_apart = sync == "rank" and self._may_be_apart(bool(sharded))
         self.communicate = bool(sharded) or self.are_apart
-        """Whether steps communicate by themselves: then nothing may depend on who listens, which may be one rank."""
+        """Whether steps communicate: then nothing may depend on listeners, which may be on one rank only."""
         self._num_steps = 0
 
     def _may_be_apart(self, is_sharded: bool) -> bool:
@@ -45,23 +45,24 @@ class Ranks:
             return False
         if is_sharded:
             raise ValueError(
-                "sync='rank' needs all weights on every rank, and these are sharded: use sync='global', or "
+                "sync='rank' needs all weights on every rank, but these are sharded: use sync='global', or "
                 "DistributedDataParallel."
             )
         if self._ddp is None:
             raise ValueError(
-                "sync='rank' needs to know who averages the gradients: give model= the DistributedDataParallel module."
+                "sync='rank' needs to know what averages the gradients: pass the DistributedDataParallel module as "
+                "model=."
             )
         return bool(self.groups)
 
     def check(self, optimizer: Any) -> None:
-        """At the beginning of a step: refuse what would let the ranks drift apart, on all of them."""
+        """At the start of a step: raise on all ranks if they would drift apart."""
         joining = getattr(self._ddp, "_join_config", None)
         if joining is not None and joining.enable and not joining.throw_on_early_termination:
             raise RuntimeError(
                 "join() is not supported: a rank that has run out of batches takes no more steps, so its counters, PSF "
-                "and decisions would fall behind. Give all ranks as many batches, DistributedSampler(…, "
-                "drop_last=True), or stop together, model.join(throw_on_early_termination=True)."
+                "and decisions would fall behind. Give all ranks the same number of batches with DistributedSampler(…, "
+                "drop_last=True), or stop together with model.join(throw_on_early_termination=True)."
             )
         if self._num_steps % _CHECK_EVERY == 0:
             self._compare(_fingerprint(optimizer))
@@ -83,16 +84,16 @@ class Ranks:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """The context of a first pass whose gradients stay on their rank; a failure in it reaches all ranks."""
+        """The context of a first pass whose gradients stay on their rank; a failure in it is reported to all ranks."""
         assert self._ddp is not None
         with self.report_failure(), self._ddp.no_sync():
             yield
 
     @contextmanager
     def report_failure(self) -> Iterator[None]:
-        """The context of what comes before `exchange`, which lets all ranks know where it failed on one.
+        """The context of what comes before `exchange`: if it fails on one rank, all ranks learn of it.
 
-        Where that itself communicates, as SyncBatchNorm does, the others wait there until the group's timeout.
+        If it communicates itself, as SyncBatchNorm does, the others wait there until the group's timeout.
         """
         try:
             yield
@@ -102,10 +103,10 @@ class Ranks:
             raise
 
     def exchange(self, norm: Tensor | None, gradients: list[bool], needs_same: bool) -> list[float]:
-        """The norms of all ranks' gradients, none if no rank has one; raises on all ranks where one has failed.
+        """The norms of all ranks' gradients, none if no rank has one; raises on all ranks if one has failed.
 
         Args:
-            norm: of the own gradient, None where there is none.
+            norm: of this rank's gradient, None if there is none.
             gradients: for each parameter, whether it has one.
             needs_same: whether the ranks must have gradients of the same parameters.
         """
@@ -113,13 +114,13 @@ class Ranks:
         found = self._gather(math.nan if norm is None else float(norm), kind)
         kinds = [int(kind) for _, kind in found]
         if _FAILED in kinds:
-            raise RuntimeError(f"Rank {kinds.index(_FAILED)} failed in its first pass: its own error says why.")
+            raise RuntimeError(f"Rank {kinds.index(_FAILED)} failed in its first pass: see its own error.")
         if all(kind == _NOTHING for kind in kinds):
             return []
         if _NOTHING in kinds or (needs_same and len(set(kinds)) > 1):
             raise RuntimeError(
                 "The ranks have gradients of different parameters in the first pass, which cannot be averaged: use "
-                "sync='global', with which DDP does that."
+                "sync='global', where DDP handles that."
             )
         return [norm for norm, _ in found]
 
@@ -145,7 +146,7 @@ _FAILED, _NOTHING = -1, -2
 
 
 def _groups(ddp: DistributedDataParallel | None, sharded: list[Any]) -> list[Any]:
-    """The process groups whose ranks train together, those of one process left out."""
+    """The process groups whose ranks train together, without groups of one process."""
     found = [] if ddp is None else [ddp.process_group]
     for mesh in dict.fromkeys(parameter.device_mesh for parameter in sharded):
         found += [mesh.get_group(i) for i in range(mesh.ndim)]
@@ -153,7 +154,7 @@ def _groups(ddp: DistributedDataParallel | None, sharded: list[Any]) -> list[Any
 
 
 def _fingerprint(optimizer: Any) -> dict[str, str]:
-    """What must be equal on all ranks, in words."""
+    """What must be equal on all ranks, as text."""
     parameters = [tuple(p.shape) for group in optimizer.param_groups for p in group["params"]]
     plain = (bool, int, float, str, tuple, type(None))
     groups = [{name: v for name, v in group.items() if isinstance(v, plain)} for group in optimizer.param_groups]
@@ -173,4 +174,4 @@ def _fingerprint(optimizer: Any) -> dict[str, str]:
 
 
 def _digest(thing: object) -> str:
-    return f"one of checksum {zlib.crc32(repr(thing).encode()):08x}"
+    return f"checksum {zlib.crc32(repr(thing).encode()):08x}"

@@ -1,4 +1,4 @@
-"""What the optimizer tells: one record a step to listeners, one sample to the part that decides."""
+"""What the optimizer reports: one record per step to listeners, one sample to the part that decides."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ class StepRecord:
         sampled: the second gradient was taken.
         skipped: a gradient was not finite, so weights and base state were left alone.
         loss: what the closure returned in the first pass, detached; None without a closure.
-        rate: the share of steps that are sampled under the rule in force.
+        rate: the fraction of steps sampled under the current rule.
         age: steps since the last sample, 0 at a sample, None before the first one.
-        grad_norm: ‖g‖ over all parameters; None where nobody listens and the method does not need it.
-        psf_norm: ‖PSF‖ over all parameters; None also on a plain step.
+        grad_norm: ‖g‖ over all parameters; None if there is no listener and the method does not need it.
+        psf_norm: ‖PSF‖ over all parameters; also None at a plain step.
         s: vSAM's target, samples per window.
         change_var: vSAM's ĉ_var at its latest update.
         change_norm: vSAM's ĉ_norm at its latest update.
@@ -44,7 +44,7 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Norms of one sample over the watched tensors, still on the device: looked at when a decision is due.
+    """Norms of one sample over the watched tensors, still on the device: read when a decision is due.
 
     Args:
         psf_norm: n = ‖PSF‖_L; not finite if the step does not count, and then it must not enter a law.
@@ -59,7 +59,7 @@ Listener = Callable[[StepRecord], object]
 
 
 class StepLog:
-    """The latest record and whoever listens; numbers stay on the device until somebody looks."""
+    """The latest record and its listeners; numbers stay on the device until they are read."""
 
     def __init__(self) -> None:
         self._listeners: dict[object, Listener] = {}
@@ -68,12 +68,12 @@ class StepLog:
 
     @property
     def has_listeners(self) -> bool:
-        """Whether anybody listens."""
+        """Whether there are any."""
         return bool(self._listeners)
 
     @property
     def last(self) -> StepRecord | None:
-        """The latest record, fetched now if nobody has looked yet."""
+        """The latest record, fetched from the device when first read."""
         if self._fields:
             fields, self._fields = self._fields, {}
             loss, age = fields.pop("loss"), fields.pop("age")()
@@ -84,9 +84,9 @@ class StepLog:
         return self._last
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` with every record; returns a function that ends it."""
+        """Call `listener` with every record; returns a function that unsubscribes it."""
         if not callable(listener):
-            raise ValueError(f"listener must be a function of a record, got {listener!r}.")
+            raise ValueError(f"listener must be a function that takes a record, got {listener!r}.")
         key = object()
         self._listeners[key] = listener
         return lambda: self._listeners.pop(key, None) and None
@@ -96,12 +96,12 @@ class StepLog:
         self._fields, self._last = {}, None
 
     def write(self, **fields: Any) -> None:
-        """Take in a step's fields; `age` is a function, since it may be known only later."""
+        """Store a step's fields; `age` is a function, since it may only be known later."""
         fields["loss"] = _detached(fields["loss"])
         self._fields = fields
 
     def restorer(self) -> Callable[[], None]:
-        """What brings the latest record back as it is now."""
+        """Return a function that restores the latest record."""
         fields, last = self._fields, self._last
 
         def restore() -> None:

@@ -1,4 +1,4 @@
-"""The global generators: where they are now, and how to wind them back there."""
+"""The state of the global generators, and how to rewind them to it."""
 
 import ctypes
 import random
@@ -17,16 +17,16 @@ _BYTES = 4 * 625
 """The memory of a Mersenne twister: a position and 624 words, in this order in Python, the other way round in NumPy."""
 
 _MARK = 4 * 8
-"""Bytes of words by which a state is known.
+"""Bytes of words by which a state is recognised.
 
-Every draw moves the position, and where that begins anew, or somebody seeds, all words are other ones.
+Every draw moves the position; when that starts over, or a seed is set, all words change.
 """
 
 
 class RngState:
-    """The states of all global generators that a pass may draw from, as they are now.
+    """The current states of all global generators that a pass may draw from.
 
-    They are Python's, NumPy's where it is imported, torch's on the CPU, and torch's on each device in use.
+    They are Python's, NumPy's if it is imported, torch's on the CPU, and torch's on each device in use.
     """
 
     def __init__(self, devices: Iterable[torch.device]) -> None:
@@ -36,7 +36,7 @@ class RngState:
         self._devices = [(device, _device_state(device)) for device in devices if device.type != "cpu"]
 
     def restore(self) -> None:
-        """Wind all of them back to these states."""
+        """Rewind all of them to these states."""
         self._python.restore()
         if self._numpy is not None:
             self._numpy.restore()
@@ -49,7 +49,7 @@ class RngState:
 class _TwisterState(ABC):
     """The state of a Mersenne twister. Reading it takes as long as ten operators, so it is read only if it has moved.
 
-    Whether it has is seen by a mark in its memory: the position and the first words.
+    A mark in its memory shows whether it has: the position and the first words.
     """
 
     _latest: "Self | None" = None
@@ -60,14 +60,14 @@ class _TwisterState(ABC):
 
     @classmethod
     def now(cls) -> Self:
-        """The state now, the latest one where it has not moved since."""
+        """The current state; the latest one read if it has not moved since."""
         mark, latest = cls._look(), cls._latest
         if latest is None or mark is None or latest._mark != mark:
             latest = cls._latest = cls(mark)
         return latest
 
     def restore(self) -> None:
-        """Wind the generator back, unless it has not moved."""
+        """Rewind the generator if it has moved."""
         if self._mark is None or self._mark != self._look():
             self._write()
 
@@ -83,12 +83,12 @@ class _TwisterState(ABC):
     def _write(self) -> None: ...
 
     def _hides_something(self) -> bool:
-        """Whether the memory does not show all of this state."""
+        """Whether that memory shows only part of this state."""
         return False
 
 
 class _PythonState(_TwisterState):
-    """Python's `random`; beside its memory there may be a normal number, kept back for the next draw."""
+    """Python's `random`; besides its memory there may be a cached normal number for the next draw."""
 
     _inner: Any = random._inst
     _address = id(_inner) + object.__basicsize__
@@ -106,9 +106,9 @@ class _PythonState(_TwisterState):
 
 
 class _NumpyState(_TwisterState):
-    """NumPy's global generator; its memory does not show whether a normal number is kept back.
+    """NumPy's global generator; its memory does not show whether a normal number is cached.
 
-    Once one was, every state is read: one that somebody sets may differ from a known one by that number alone.
+    Once one was, every state is read: a state that was set may differ from a known one by that number alone.
     """
 
     _seen: tuple[Any, Any, Any] = (None, None, None)
@@ -127,7 +127,7 @@ class _NumpyState(_TwisterState):
 
     @classmethod
     def _see(cls, bits: Any) -> tuple[Any, Any]:
-        """Where the words and the position of another generator lie; None for one of another kind."""
+        """Where the words and the position of a new generator are; None for one of another kind."""
         words = position = None
         if type(bits).__name__ == "MT19937":
             address = bits.ctypes.state_address
@@ -137,7 +137,7 @@ class _NumpyState(_TwisterState):
         return words, position
 
     def _read(self, mark: bytes | None) -> Any:
-        # The legacy form is faster, but warns of generators of another kind.
+        # The legacy form is faster, but warns about generators of another kind.
         return sys.modules["numpy"].random.get_state(legacy=mark is not None)
 
     def _write(self) -> None:
@@ -149,11 +149,11 @@ class _NumpyState(_TwisterState):
 
 
 def _nothing() -> None:
-    """What an old NumPy says."""
+    """Stands in for a function that old NumPy versions lack."""
 
 
 def _words(generator: random.Random) -> Any:
-    """The memory of a generator of Python's: its position and its words."""
+    """The memory of a Python generator: its position and its words."""
     return (ctypes.c_char * _BYTES).from_address(id(generator) + object.__basicsize__)
 
 
@@ -162,7 +162,7 @@ _IS_KNOWN = _words(random._inst).raw[4:] == struct.pack("624I", *random.getstate
 
 
 def rewinder(generator: random.Random) -> Callable[[], None]:
-    """What winds a private generator back to where it is now."""
+    """Return a function that rewinds a private generator to its current state."""
     if not _IS_KNOWN or type(generator) is not random.Random:
         state = generator.getstate()
         return lambda: generator.setstate(state)

@@ -1,4 +1,4 @@
-"""The second pass as a repetition of the first: no trace of it in the model's buffers, no other use of the model."""
+"""The second pass as a repetition of the first: it leaves the model's buffers alone, and stray passes are noticed."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,15 +17,15 @@ __all__ = ["BufferState", "Buffers", "ForwardNote", "LastWrite"]
 
 
 _SMALL = 65_536
-"""Elements up to which a buffer is copied without asking."""
+"""Buffers of up to this many elements are always copied."""
 
 
 class Buffers:
     """All buffers of a model, and which of them a forward pass writes to.
 
-    Torch counts the writes to a tensor, but neither those of normalisation's kernels nor those through `.data`. So all
-    small buffers count as written to, and those of normalisation layers; the others do once the count has risen, once
-    they were replaced, or if the first second pass is seen to change them.
+    Torch counts the writes to a tensor, except by normalisation kernels and through `.data`. So small buffers and those
+    of normalisation layers always count as written to; the others do once their version counter has risen, once they
+    were replaced, or if the first second pass changes them.
     """
 
     def __init__(self, model: nn.Module | None) -> None:
@@ -44,7 +44,7 @@ class Buffers:
         return [(i, name, b) for i, owner in owners for name, b in owner.items() if b is not None and _can_be_set(b)]
 
     def state(self, of_all: bool = False) -> "BufferState":
-        """The values now of those that are written to, or of all."""
+        """The current values of those that are written to, or of all."""
         if not any(self._owners):
             return _NO_BUFFERS
         found = self._all()
@@ -54,23 +54,23 @@ class Buffers:
         return BufferState([(self._owners[i], name, b) for i, name, b in found if of_all or (i, name) in self._written])
 
     def before_second_pass(self) -> Callable[[], None]:
-        """What puts the buffers back; at the first second pass it looks at all of them."""
+        """Return a function that restores the buffers; at the first second pass it compares all of them."""
         if not any(self._owners):
             return _nothing
         before = self.state(of_all=not self._has_tried)
         return before.restore if self._has_tried else partial(self._learn, before)
 
     def _learn(self, before: "BufferState") -> None:
-        """Put all buffers back, and remember which a second pass has written to without being counted."""
+        """Restore all buffers, and remember which ones a second pass wrote to without being counted."""
         others = [(i, name, buffer) for i, name, buffer in self._all() if (i, name) not in self._written]
         self._written |= {(i, name) for i, name, buffer in others if not before.has(buffer)}
         self._has_tried = True
         before.restore()
-        self._first = self._versions()  # putting back is writing too
+        self._first = self._versions()  # restoring is a write too
 
 
 def _can_be_set(buffer: Tensor) -> bool:
-    """Whether each value has a place of its own: an expanded mask has not, and nobody can write to it either."""
+    """Whether each value has its own memory: an expanded mask does not, and cannot be written to either."""
     return buffer.layout is not torch.strided or 0 not in buffer.stride()
 
 
@@ -79,20 +79,20 @@ def _version(buffer: Tensor) -> int:
 
 
 class BufferState:
-    """Buffers and their values, as they are now."""
+    """Buffers and their current values."""
 
     def __init__(self, places: list[tuple[dict[str, Tensor | None], str, Tensor]]) -> None:
         self._places = places
         self._values = tensors.copies([buffer for _, _, buffer in places])
 
     def has(self, buffer: Tensor) -> bool:
-        """Whether a buffer has its value of then; waits for the device. Only dense ones are looked at."""
+        """Whether a buffer still has the saved value; a device sync. Only dense buffers are compared."""
         places = zip(self._places, self._values, strict=True)
         value = next((value for (_, _, known), value in places if known is buffer), None)
         return value is not None and (buffer.layout is not torch.strided or torch.equal(buffer, value))
 
     def restore(self) -> None:
-        """Put the buffers back where others have taken their place, and set them to these values."""
+        """Put back buffers that were replaced, and set all of them to these values."""
         for owner, name, buffer in self._places:
             owner[name] = buffer
         tensors.copy_([buffer for _, _, buffer in self._places], self._values)
@@ -102,14 +102,14 @@ _NO_BUFFERS = BufferState([])
 
 
 def _nothing() -> None:
-    """Put nothing back."""
+    """Restore nothing."""
 
 
 class ForwardNote:
-    """A forward pre-hook that notes the generators before the first forward pass of a step.
+    """A forward pre-hook that notes the RNG state before the first forward pass of a step.
 
-    Put on the outermost module only. Between `perturb()` and `step()` it also notices a forward pass that cannot be
-    the second one. A copy of the model, or of the optimizer, starts with an empty note.
+    On the outermost module only. Between `perturb()` and `step()` it also notices a forward pass that cannot be the
+    second one. A copy of the model, or of the optimizer, starts with an empty note.
     """
 
     def __init__(self) -> None:
@@ -121,11 +121,11 @@ class ForwardNote:
 
     @_disable_dynamo
     def __call__(self, module: nn.Module, inputs: Any) -> None:
-        """Note where a step's first pass begins: at its first forward, unless that was rolled back meanwhile."""
+        """Note where a step's first pass starts: at its first forward, unless that has become stale."""
         self.was_called = True
         kind = (module.training, torch.is_grad_enabled())
         if self.on_stray is not None:
-            # What the first pass did too, such as pseudo-labels without gradients, belongs to the second.
+            # Whatever the first pass did too, such as no_grad pseudo-labels, belongs to the second.
             if kind not in self._kinds and (not kind[1] or (self.rng is not None and not kind[0])):
                 self.on_stray()
             return
@@ -135,16 +135,16 @@ class ForwardNote:
             self._is_stale = False
 
     def watch(self, model: nn.Module, abandon: Callable[[], None], way_back: list[Callable[[], object]]) -> None:
-        """Between `perturb()` and `step()`, abandon the step where the model is used but not for the second pass.
+        """Between `perturb()` and `step()`, abandon the step if the model is used for anything but the second pass.
 
-        That is a forward pass in evaluation mode, or `model.zero_grad()`. What ends the watch joins the way back.
+        That is a forward pass in evaluation mode or under no_grad, or `model.zero_grad()`. Restoring ends the watch.
         """
 
         def on_stray() -> None:
             abandon()
             warn_caller(
-                "A forward pass in evaluation mode ran between perturb() and step(): the weights were put back first, "
-                "and the step was abandoned. Evaluate after step()."
+                "A forward pass in evaluation mode or under no_grad ran between perturb() and step(): the weights were "
+                "restored first, and the step was abandoned. Evaluate after step()."
             )
 
         inner = [getattr(model, name, None) for name in ("_orig_mod", "module")]  # of a compiled or distributed one
@@ -161,7 +161,7 @@ class ForwardNote:
             module.__dict__["zero_grad"] = _ZeroGrad(module, abandon)
 
     def mark_stale(self) -> None:
-        """Gradients were cleared: if another forward pass follows before the step, it is that one that counts."""
+        """Gradients were cleared: if another forward pass follows before the step, that one counts."""
         self._is_stale = True
 
     def forget(self) -> None:
@@ -177,7 +177,7 @@ class ForwardNote:
 
 
 class _ZeroGrad:
-    """A model's `zero_grad` while a second pass is due: it first abandons the step. Its copies are ordinary ones."""
+    """A model's `zero_grad` while a second pass is due: it first abandons the step. Copies get the ordinary one."""
 
     def __init__(self, model: nn.Module, abandon: Callable[[], None]) -> None:
         self._model, self._abandon = model, abandon
@@ -199,9 +199,9 @@ def _ordinary_zero_grad(model: nn.Module) -> Callable[..., None]:
 
 
 class LastWrite:
-    """Notices whether somebody changed a gradient between the last backward pass and the step, as clipping does.
+    """Notices if a gradient was changed between the last backward pass and the step, for example by clipping.
 
-    Several processes write to gradients after the backward pass themselves, so that nothing is said there.
+    Off in distributed runs, which write to gradients after the backward pass themselves.
     """
 
     def __init__(self, parameter: Tensor, way_back: list[Callable[[], object]]) -> None:
@@ -214,6 +214,6 @@ class LastWrite:
 
     @property
     def was_changed(self) -> bool:
-        """Whether the gradient is another one than the backward pass left."""
+        """Whether the gradient differs from what the backward pass left."""
         gradient = self._parameter.grad
         return self._version >= 0 and gradient is not None and gradient._version != self._version

@@ -1,7 +1,7 @@
-"""Tensors of which this process holds a shard (DTensor): the shards themselves, and sums over all processes.
+"""Sharded tensors (DTensor): the shards of this process, and sums over all processes.
 
-Elementwise arithmetic works on the shards where they are. A norm or a product also needs the other processes' part,
-which is one number per mesh dimension over which something is sharded.
+Elementwise arithmetic works on the local shards. A norm or a dot product also needs the other processes' part, which is
+one number per sharded mesh dimension.
 """
 
 import sys
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 CLASSES: set[type] = set()
-"""The types of sharded tensors met so far. Empty in most programs, so that asking costs nothing there."""
+"""The types of sharded tensors seen so far. Empty in most programs, so that checking costs nothing there."""
 
 Groups = tuple[tuple[Any, str], ...]
 """The process groups over which a tensor is sharded, each with its device type; none if this process has all of it."""
@@ -33,7 +33,7 @@ Groups = tuple[tuple[Any, str], ...]
 
 def notice(tensors: Iterable[Tensor]) -> None:
     """Learn the types of sharded tensors that are in use."""
-    module = sys.modules.get("torch.distributed.tensor")  # it takes a second to import, and others do if they need it
+    module = sys.modules.get("torch.distributed.tensor")  # takes a second to import; where DTensors exist, it has been
     if module is not None:
         CLASSES.update({type(tensor) for tensor in tensors if isinstance(tensor, module.DTensor)})
 
@@ -42,12 +42,12 @@ def local(tensors: list[Any]) -> list[Any]:
     """The shards of the sharded ones, and the others as they are; the list itself if none is sharded."""
     if CLASSES.isdisjoint(map(type, tensors)):
         return tensors
-    # Not to_local(), which returns another object where gradients are enabled.
+    # Not to_local(), which returns another object when gradients are enabled.
     return [tensor._local_tensor if type(tensor) in CLASSES else tensor for tensor in tensors]
 
 
 def wrapped(shards: list[Tensor], like: Sequence[Tensor]) -> list[Tensor]:
-    """Sharded tensors of these shards, each placed as its counterpart is."""
+    """Sharded tensors made of these shards, each placed like its counterpart."""
     return [
         type(other).from_local(  # type: ignore[attr-defined]
             shard,
@@ -64,7 +64,7 @@ def wrapped(shards: list[Tensor], like: Sequence[Tensor]) -> list[Tensor]:
 
 
 def groups_of(tensors: Sequence[Any]) -> list[Groups] | None:
-    """For each tensor the groups over which it is sharded; None if no tensor is a sharded one."""
+    """For each tensor the groups over which it is sharded; None if no tensor is sharded."""
     if CLASSES.isdisjoint(map(type, tensors)):
         return None
     return [_groups(tensor) if type(tensor) in CLASSES else () for tensor in tensors]
@@ -74,7 +74,7 @@ def _groups(tensor: Any) -> Groups:
     mesh = tensor.device_mesh
     if any(placement.is_partial() for placement in tensor.placements):
         raise ValueError(
-            f"A parameter of shape {tuple(tensor.shape)} is placed as {tensor.placements}, and the perturbation needs "
+            f"A parameter of shape {tuple(tensor.shape)} is placed as {tensor.placements}, but the perturbation needs "
             "its values: redistribute it to Replicate() or Shard(dim)."
         )
     sharded = [i for i, placement in enumerate(tensor.placements) if not placement.is_replicate() and mesh.size(i) > 1]
@@ -82,9 +82,9 @@ def _groups(tensor: Any) -> Groups:
 
 
 def over_all(numbers: list[Tensor], groups: Sequence[Groups]) -> Tensor:
-    """The sum of numbers over all processes, given for each of them the groups over which its tensors are sharded.
+    """The sum of numbers over all processes, given for each number the groups over which its tensors are sharded.
 
-    One communication per group; nearly always there is one.
+    One all-reduce per group; nearly always there is one group.
     """
     by_groups: dict[Groups, Tensor] = {}
     for number, own in zip(numbers, groups, strict=True):
@@ -92,7 +92,7 @@ def over_all(numbers: list[Tensor], groups: Sequence[Groups]) -> Tensor:
     sums = torch.stack(list(by_groups.values()))
     for group, device in dict.fromkeys(pair for own in by_groups for pair in own):
         chosen = [i for i, own in enumerate(by_groups) if (group, device) in own]
-        part = sums[chosen].to(device)  # that of the mesh, also where the shards are kept on the CPU
+        part = sums[chosen].to(device)  # the mesh's device, even if the shards are offloaded to the CPU
         torch.distributed.all_reduce(part, group=group)
         sums[chosen] = part.to(sums.device)
     return sums.sum()
@@ -108,7 +108,7 @@ def units(model: object) -> list[Any]:
 
 
 def reshard(modules: list[Any]) -> None:
-    """Let go of gathered weights, which do not follow when their shards move.
+    """Free gathered weights, which do not follow when their shards move.
 
     A backward pass does so by itself; a forward pass without one does not.
     """
@@ -124,6 +124,6 @@ def refuse_fsdp1(parameters: Iterable[Tensor], model: nn.Module | None) -> None:
     ):
         raise ValueError(
             "FullyShardedDataParallel (FSDP1) is not supported: each process would perturb along the gradient of its "
-            "own shard, to a distance that grows with their number. Use FSDP2: "
+            "own shard, to a distance that grows with the number of processes. Use FSDP2: "
             "torch.distributed.fsdp.fully_shard(model)."
         )

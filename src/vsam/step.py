@@ -22,7 +22,7 @@ class Memory:
 
     Args:
         parameters: those parameters.
-        values: the tensors, or the buffers in which they lie; then they are looked up when they are needed.
+        values: the tensors, or the buffers that hold them, which are then split when needed.
     """
 
     def __init__(self, parameters: list[Tensor], values: list[Tensor] | tensors.Pack) -> None:
@@ -36,7 +36,7 @@ class Memory:
         return self._values
 
     def of(self, parameters: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Those of the parameters that it knows, and their values."""
+        """The parameters of this list that it knows, and their values."""
         if parameters is self.parameters:
             return parameters, self.values
         known = dict(zip(self.parameters, self.values, strict=True))
@@ -48,49 +48,51 @@ class Step(Transaction):
     """What lives from the decision to the base optimizer's step.
 
     Args:
-        scaler: who scales the losses, if anybody.
-        max_grad_norm: the longest gradient that the base optimizer gets.
-        guard: whether a gradient that is not finite is to be found out; for a scaler it always is.
+        scaler: what scales the losses, if anything.
+        max_grad_norm: the largest gradient norm that the base optimizer gets.
+        guard: whether to check that the gradients are finite; with a scaler they are always checked.
     """
+
+    # Defaults of the class: a step that does not use them need not set them, and there is a step for every batch.
+    wants_sample: bool | None = None
+    was_sampled = is_in_closure = is_apart = shows_norm = False
+    is_ascending = has_ascended = False
+    last_write: LastWrite | None = None
+    members = Members([], [], [])
+    grad_norm: Tensor | None = None
+    sharp_norm: Tensor | None = None
+    averages: Memory | None = None
+    displaced_by: Where | None = None
+    _ascent_norm: Tensor | None = None
+    _own_norm: Tensor | None = None
+    _watched_norm: Tensor | None = None
+    _flag: Tensor | None = None
+    _found_inf: Tensor | None = None
+    _ranks: Ranks | None = None
+    _first: tensors.Pack | None = None
+    _plain: tensors.Pack | None = None
+    _directions: list[Tensor] | None = None
 
     def __init__(self, scaler: Any = None, max_grad_norm: float | None = None, guard: bool = True) -> None:
         super().__init__()
         self.scaler, self.max_grad_norm = scaler, max_grad_norm
         self._is_checked = guard or scaler is not None
-        self.wants_sample: bool | None = None
-        self.was_sampled = self.is_in_closure = self.is_apart = self.shows_norm = False
-        self.is_ascending = self.has_ascended = False
-        self._ascent_norm: Tensor | None = None
-        self.last_write: LastWrite | None = None
-        self.members = _NOBODY
         self.late: list[Tensor] = []
         self.first: list[Tensor] = []
-        self._flag: Tensor | None = None
-        self._found_inf: Tensor | None = None
-        self.grad_norm: Tensor | None = None
-        self._own_norm: Tensor | None = None
-        self._ranks: Ranks | None = None
-        self.sharp_norm: Tensor | None = None
-        self._first: tensors.Pack | None = None
-        self._plain: tensors.Pack | None = None
-        self.averages: Memory | None = None
-        self.displaced_by: Where | None = None
-        self._directions: list[Tensor] | None = None
         self._watched: list[int] = []
-        self._watched_norm: Tensor | None = None
 
     @property
     def parameters(self) -> list[Tensor]:
-        """Those with a gradient in one of the passes."""
+        """Those with a gradient in either pass."""
         return self.members.parameters + self.late if self.late else self.members.parameters
 
     def gradients(self) -> list[Tensor]:
-        """The gradients as they stand."""
+        """The current gradients."""
         gradients = self.members.gradients()
         return gradients + [parameter.grad for parameter in self.late] if self.late else gradients  # type: ignore[misc]
 
     def take_first(self, members: Members, gradients: list[Tensor], needs_norm: bool) -> None:
-        """Take in the first gradient, with its norm or only a check that it is finite."""
+        """Take the first gradient, with its norm or only a check that it is finite."""
         self.members, self.first = members, gradients
         if self.scaler is not None:
             tensors.multiply_(gradients, self.scaler.inverse_scale())
@@ -102,13 +104,13 @@ class Step(Transaction):
             self.grad_norm = self._first.norm()
 
     def take_norms(self, ranks: Ranks, norms: list[float]) -> None:
-        """Take in the norms of all ranks' first gradients: their root mean square counts, the own one is for w + e."""
+        """Take all ranks' first gradient norms: their root mean square becomes ‖g‖, the rank's own scales e."""
         assert self.grad_norm is not None
         self._ranks, self._own_norm = ranks, self.grad_norm
         self.grad_norm = self.grad_norm.new_tensor(math.sqrt(sum(norm * norm for norm in norms) / len(norms)))
 
     def average(self) -> None:
-        """Average the first gradients over the ranks, which have not been so far."""
+        """Average the first gradients over the ranks, which the pass did not do."""
         assert self._ranks is not None
         assert self._first is not None
         self._ranks.average_(self._first.buffers)
@@ -116,7 +118,7 @@ class Step(Transaction):
         self.grad_norm = self._first.norm()
 
     def _average_plain(self, plain: tensors.Pack) -> None:
-        """The same for what is kept of them; those along which this rank moves stay its own."""
+        """The same for the kept copies; the gradients along which this rank perturbs stay its own."""
         assert self._ranks is not None
         self._ranks.average_(plain.buffers)
         is_whole = plain.layout is self.members.layout
@@ -126,7 +128,7 @@ class Step(Transaction):
             self.grad_norm = plain.norm()
 
     def displace(self, where: Where, weights: list[Tensor], directions: list[Tensor], rhos: list[float]) -> None:
-        """Move the weights to where the only pass is run."""
+        """Move the weights to where the only pass runs."""
         places = tensors.Places(weights)
         self.way_back.append(torch.clear_autocast_cache)  # it holds casts of the weights
         self.way_back.append(places.keep())
@@ -138,11 +140,11 @@ class Step(Transaction):
         torch.clear_autocast_cache()
 
     def follow(self, where: Where, last: Memory | None) -> None:
-        """Take the first gradient into the memory of `where`; what it was before gives the directions of a sample.
+        """Update the memory of `where` with the first gradient; a sample's directions use the memory before that.
 
         Args:
             where: the part that keeps it.
-            last: the memory so far, which stays if the step fails or is skipped.
+            last: the memory so far, kept if the step fails or is skipped.
         """
         memory = {} if last is None else dict(zip(last.parameters, last.values, strict=True))
         parameters, gradients = self.members.parameters, self.first
@@ -171,10 +173,10 @@ class Step(Transaction):
 
         Args:
             where: the part that knows e.
-            radii: of each group, None for one that is not moved.
+            radii: one per group, None for a group that is not perturbed.
             watched: positions of the parameters whose norms are wanted.
             keeps_all: whether the PSF of all parameters is wanted; otherwise only that of the watched ones.
-            chosen: the parameters that may be moved; None for all.
+            chosen: the parameters that may be perturbed; None for all.
         """
         assert self._first is not None
         members, gradients = self.members, self.first
@@ -183,7 +185,7 @@ class Step(Transaction):
         if watched and self._ranks is None:
             self._watched_norm = self._first.norm_of(watched)
         if keeps_all or watched:
-            # Copied: the second pass may write over the buffers of the first, as those of DDP's buckets.
+            # Copied: the second pass may overwrite the buffers of the first, such as DDP's buckets.
             plain = self._first if keeps_all else tensors.Pack([gradients[i] for i in watched])
             self._plain = plain.detach_owned()
             if self._ranks is not None:
@@ -210,7 +212,7 @@ class Step(Transaction):
         torch.clear_autocast_cache()
 
     def take_second(self, members: Members, gradients: list[Tensor]) -> None:
-        """Take in the second gradient, and PSF = gs − g; what only one pass gave counts as zero in the other."""
+        """Take the second gradient and form PSF = gs − g; a gradient missing in one pass counts as zero there."""
         if members is not self.members:
             known = set(self.members.parameters)
             self.late = [parameter for parameter in members.parameters if parameter not in known]
@@ -238,7 +240,7 @@ class Step(Transaction):
             tensors.subtract_from_(plain.buffers, second.buffers)
 
     def is_finite(self) -> bool:
-        """Whether all gradients of both passes are finite; waits for the device."""
+        """Whether all gradients of both passes are finite; a device sync."""
         for norm in (self.grad_norm, self.sharp_norm, self._ascent_norm):
             if norm is not None and not tensors.is_on_host(norm):
                 return not self.found_inf()
@@ -247,7 +249,7 @@ class Step(Transaction):
         return self._flag is None or not self._flag
 
     def found_inf(self) -> Tensor:
-        """1 if a gradient of either pass is not finite, else 0; on the device, in torch's name for it."""
+        """1 if a gradient of either pass is not finite, else 0; on the device, named as in torch."""
         if self._found_inf is None:
             total, flag = self._norms(), self._flag
             if total is not None:
@@ -258,7 +260,7 @@ class Step(Transaction):
         return self._found_inf
 
     def _norms(self) -> Tensor | None:
-        """The sum of the gradients' norms, as far as they were taken."""
+        """The sum of the gradient norms that were computed."""
         total: Tensor | None = None
         for norm in (self.grad_norm, self.sharp_norm, self._ascent_norm):
             if norm is not None:
@@ -266,7 +268,7 @@ class Step(Transaction):
         return total
 
     def psf_norm(self, is_wanted: bool) -> Tensor | None:
-        """‖PSF‖ over all parameters, if it is wanted or if those are the watched ones."""
+        """‖PSF‖ over all parameters, if it is wanted or if all are watched."""
         is_known = is_wanted or len(self._watched) == len(self.members.parameters)
         return self._plain.norm() if is_known and self._plain is not None else None
 
@@ -284,8 +286,8 @@ class Step(Transaction):
 
         Args:
             between: the part that reuses it.
-            last: what was remembered so far, which stays if the step turns out not to be finite.
-            unless: 1 if it is not, still on the device; None if it is known to be.
+            last: the memory so far, kept if the step turns out not to be finite.
+            unless: 1 if it is not finite, still on the device; None if it is known to be.
         """
         assert self._plain is not None
         memory = Memory(self.members.parameters, self._plain)
@@ -301,9 +303,9 @@ class Step(Transaction):
         return memory
 
     def combine(self, between: Between, memory: Memory | None) -> None:
-        """Let `between` change the second gradient; `memory` is what it has remembered of the PSF, if it does.
+        """Let `between` change the second gradient; `memory` is what it remembers of the PSF, if anything.
 
-        What half precision cannot hold is left as it was.
+        If the result overflows half precision, the gradient stays unchanged.
         """
         if memory is None:
             assert self._plain is not None
@@ -317,7 +319,7 @@ class Step(Transaction):
             tensors.select_(torch.isfinite(tensors.norm(gradients)), gradients, [*before])
 
     def keep_averages(self, last: Memory | None, unless: Tensor | None) -> Memory | None:
-        """What `follow` made of the memory of `where`; the values before it where `unless` is 1 on the device."""
+        """The memory of `where` after `follow`, or before it if `unless` is 1 on the device."""
         if unless is not None and self.averages is not None:
             known = dict(zip(last.parameters, last.values, strict=True)) if last is not None else {}
             others = [known.get(parameter) for parameter in self.averages.parameters]
@@ -325,20 +327,17 @@ class Step(Transaction):
         return self.averages
 
     def _with_late(self, psf: Memory) -> Memory:
-        """The PSF with that of the parameters which only the second pass gave a gradient: it is that gradient."""
+        """The PSF, with the parameters that got a gradient in the second pass only: theirs is that gradient."""
         late = tensors.copies([parameter.grad for parameter in self.late])  # type: ignore[misc]
         return Memory(self.parameters, psf.values + late) if late else psf
 
     def rollback(self) -> None:
-        """Put everything back as if the step had not begun, unless it is done, and let go of all buffers."""
+        """Undo the step, unless it is done, and free all buffers."""
         super().rollback()
         self.close()
 
     def close(self) -> None:
-        """Let go of all buffers."""
+        """Free all buffers."""
         self.guards, self.way_back = [], []
         self._first = self._plain = self._directions = self.averages = None
         self.first = []
-
-
-_NOBODY = Members([], [], [])

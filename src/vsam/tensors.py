@@ -1,8 +1,8 @@
 """Arithmetic on lists of tensors: the one file that knows `torch._foreach_*`.
 
-What costs time on small networks is not arithmetic but the number of tensors: on the CPU each one costs about a
-microsecond per operator, on a GPU a kernel launch. `Pack` therefore lays small tensors side by side in one buffer, on
-which norms and differences are single operators; large tensors are left where they are.
+On small networks the cost is not the arithmetic but the number of tensors: on the CPU each one costs about a
+microsecond per operator, on a GPU a kernel launch. `Pack` therefore packs small tensors into one buffer, on which
+norms and differences are single operators; large tensors stay where they are.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -40,10 +40,10 @@ __all__ = [
 ]
 
 _SMALL = 32_768
-"""Elements below which a copy is cheaper than an operator of its own."""
+"""Below this many elements a copy is cheaper than a separate operator."""
 
 HOST = "cpu"
-"""The type of device whose numbers can be looked at without waiting; another word makes all of them wait."""
+"""The device type whose numbers can be read without a sync; any other string treats every device as asynchronous."""
 
 _FUSED = {(torch.float32, "cpu"), (torch.float64, "cpu"), (torch.float32, "cuda")}
 _DTYPE, _DEVICE = attrgetter("dtype"), attrgetter("device")
@@ -57,7 +57,7 @@ Kind = tuple[torch.dtype, torch.device]
 
 
 class Uniform(list[Tensor]):
-    """A list of tensors that were seen to be contiguous, of one type and on one device, as fused kernels need them."""
+    """A list of tensors known to be contiguous, of one dtype and on one device, as fused kernels need them."""
 
     def __init__(self, tensors: Iterable[Tensor], kind: Kind) -> None:
         super().__init__(tensors)
@@ -65,7 +65,7 @@ class Uniform(list[Tensor]):
 
 
 class Layout:
-    """Which tensors of a list lie side by side in a `Pack`: the small ones of each device and type."""
+    """Which tensors of a list share a buffer in a `Pack`: the small ones of each device and dtype."""
 
     def __init__(self, like: Sequence[Tensor]) -> None:
         groups: dict[Any, list[int]] = {}
@@ -91,13 +91,13 @@ class Layout:
 
     @cached_property
     def one(self) -> Tensor:
-        """The number 1 where the tensors are."""
+        """The number 1 on the tensors' device."""
         assert self.kind is not None
         return torch.ones((), device=self.kind[1])
 
     @cached_property
     def spans(self) -> list[tuple[int, int, int]]:
-        """Where each tensor lies: in which buffer, from which element to which."""
+        """Where each tensor is: the number of its buffer, its start and its end."""
         spans = [(0, 0, 0)] * self.num_tensors
         for number, indices in enumerate([*self.joined, *([i] for i in self.single)]):
             ends = [0, *accumulate(self._sizes[i] for i in indices)]
@@ -111,7 +111,7 @@ class Pack:
 
     Args:
         tensors: the list.
-        layout: of this list, where it is known from an earlier step.
+        layout: of this list, if known from an earlier step.
     """
 
     def __init__(self, tensors: list[Tensor], layout: Layout | None = None) -> None:
@@ -125,7 +125,7 @@ class Pack:
 
     @property
     def _norm_dtype(self) -> torch.dtype | None:
-        """Naming a type costs more than the norm of a small buffer, so it is left out where it changes nothing."""
+        """Passing a dtype costs more than the norm of a small buffer, so it is left out where it changes nothing."""
         dtypes = {*map(_DTYPE, self.buffers)}
         if dtypes == _SINGLE:
             return None
@@ -148,7 +148,7 @@ class Pack:
         return _joint_norm(parts, self._norm_dtype, owners)
 
     def detach_owned(self) -> "Pack":
-        """Copy the large tensors too, so that nobody else can write to any buffer."""
+        """Copy the large tensors too, so that no other code can write to any buffer."""
         num_joined = len(self.layout.joined)
         if num_joined < len(self.buffers):
             self.buffers[num_joined:] = copies([buffer.detach() for buffer in self.buffers[num_joined:]])
@@ -170,10 +170,9 @@ class Pack:
 
 
 class Places:
-    """Where tensors lie, so that they can be copied and set back, again and again but one copy at a time.
+    """Tensors that are copied and restored again and again, one copy at a time.
 
-    Flat views of the small ones and the buffer for their copies are kept, for as long as no tensor's storage is
-    replaced.
+    Flat views of the small ones and the buffer for their copies are cached until a tensor's storage is replaced.
     """
 
     def __init__(self, tensors: list[Tensor], layout: Layout | None = None) -> None:
@@ -183,7 +182,7 @@ class Places:
         self._others: list[Tensor] = []
 
     def keep(self) -> Callable[[], None]:
-        """Copy the tensors; returns what sets them back, bit for bit, without moving storage."""
+        """Copy the tensors; returns a function that restores them in place, bit for bit."""
         values = self.tensors if self._layout.shards is None else shards.local(self.tensors)
         pointers = [*map(Tensor.data_ptr, values)]
         if pointers != self._pointers:
@@ -262,7 +261,7 @@ def copies(tensors: list[Tensor]) -> list[Tensor]:
 
 
 def copy_(targets: list[Tensor], sources: list[Tensor]) -> None:
-    """`target ← source`, bit for bit, without moving storage."""
+    """`target ← source` in place, bit for bit."""
     if shards.CLASSES:
         targets, sources = shards.local(targets), shards.local(sources)
     if targets:
@@ -280,7 +279,7 @@ def add_(targets: list[Tensor], others: list[Tensor], weight: float = 1.0) -> No
 
 
 def add_scaled_(targets: list[Tensor], others: list[Tensor], weight: float | Tensor, unless: Tensor | None) -> None:
-    """`target ← target + weight · other`, nothing where `unless` is 1; what is a tensor stays on the device."""
+    """`target ← target + weight · other`, but nothing if `unless` is 1; tensor arguments stay on the device."""
     if not targets:
         return
     if shards.CLASSES:
@@ -289,7 +288,7 @@ def add_scaled_(targets: list[Tensor], others: list[Tensor], weight: float | Ten
         _fused_add_(targets, others, weight, unless)
     else:
         pack = Pack(others)
-        # In half precision, one over a small norm would be infinite.
+        # In half precision, one over a small norm would overflow.
         wide = pack.layout.dtype
         weights = [weight.to(b.device) if isinstance(weight, Tensor) else weight for b in pack.buffers]
         pack.buffers = [(b.to(wide) * w).to(b.dtype) for b, w in zip(pack.buffers, weights, strict=True)]
@@ -301,7 +300,7 @@ def add_scaled_(targets: list[Tensor], others: list[Tensor], weight: float | Ten
 def _fused_add_(
     targets: list[Tensor], others: list[Tensor], weight: float | Tensor, unless: Tensor | None = None
 ) -> None:
-    """A fused SGD step without momentum is this very operation, in one kernel that can also be told to do nothing."""
+    """A fused SGD step without momentum is exactly this, in one kernel that can also be told to do nothing."""
     torch._fused_sgd_(
         targets,
         others,
@@ -315,12 +314,12 @@ def _fused_add_(
         is_first_step=False,
         found_inf=unless,
     )
-    # The kernel does not count its writes, by which autograd notices a graph of the values as they were.
+    # The kernel does not bump the version counters, by which autograd notices in-place changes.
     torch._C._increment_version(targets)
 
 
 def found_inf(tensors: list[Tensor], layout: Layout, before: Tensor | None = None) -> Tensor | None:
-    """1 where a value is not finite, or where `before` is 1; None where a norm shows it at less cost.
+    """1 if a value is not finite, or if `before` is 1; None where a norm is a cheaper check.
 
     The kernel is that of gradient scalers, with a scale of 1. It writes what it reads, so it is for small tensors.
     """
@@ -332,17 +331,17 @@ def found_inf(tensors: list[Tensor], layout: Layout, before: Tensor | None = Non
 
 
 def is_on_host(number: Tensor) -> bool:
-    """Whether a number can be looked at without waiting for a device."""
+    """Whether a number can be read without a device sync."""
     return number.device.type == HOST
 
 
 def is_not_finite(norm: Tensor) -> Tensor:
-    """1 where a norm is infinite or not a number, else 0, in single precision and on its device."""
+    """1 if a norm is infinite or NaN, else 0, in single precision and on its device."""
     return (norm * 0).ne_(0).to(torch.float32)
 
 
 def _can_fuse(targets: list[Tensor], others: list[Tensor]) -> bool:
-    """Whether the fused kernel is right: it looks at neither strides nor types, and errs in bfloat16 on the CPU."""
+    """Whether the fused kernel is correct: it checks neither strides nor dtypes, and fails in bfloat16 on the CPU."""
     kind = targets.kind if isinstance(targets, Uniform) else _kind(targets)
     if kind is None or (kind[0], kind[1].type) not in _FUSED:
         return False
@@ -350,7 +349,7 @@ def _can_fuse(targets: list[Tensor], others: list[Tensor]) -> bool:
 
 
 def _kind(tensors: list[Tensor]) -> Kind | None:
-    """The type and the device that all of the tensors have; None if they differ, or if one is not contiguous."""
+    """The dtype and device of all tensors; None if they differ, or if one is not contiguous."""
     if not all(map(Tensor.is_contiguous, tensors)):
         return None
     kinds = {*zip(map(_DTYPE, tensors), map(_DEVICE, tensors), strict=True)}
@@ -367,7 +366,7 @@ def subtract_from_(targets: list[Tensor], others: list[Tensor]) -> None:
 
 
 def multiply_(targets: list[Tensor], factors: list[Tensor] | Tensor) -> None:
-    """`target ← target · factor`, with one factor (a tensor of no dimensions) or one per tensor."""
+    """`target ← target · factor`, with one factor (a 0-dim tensor) or one per tensor."""
     if not targets:
         return
     if shards.CLASSES:

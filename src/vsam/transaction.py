@@ -1,4 +1,4 @@
-"""What can be undone: every deed has a restorer that is registered before it."""
+"""Undo: every change has a restorer that is registered before it."""
 
 import random
 from collections import deque
@@ -16,11 +16,11 @@ Restorer = Callable[[], object]
 
 
 class Transaction(AbstractContextManager[None]):
-    """Two stacks of restorers: `way_back` leads back from the second pass, `guards` from a step that failed.
+    """Two stacks of restorers: `way_back` undoes the second pass, `guards` a step that failed.
 
-    A restorer may run twice, so that a way back that was interrupted can be gone again: use a transaction as two nested
-    contexts, of which the outer one does that. Once `outcome` is not empty, the base optimizer has stepped or the step
-    was skipped, and only the way back from the second pass is left.
+    A restorer may run twice, so that an interrupted rollback can be repeated: use a transaction as two nested contexts,
+    the outer of which does that. Once `outcome` is not empty, the base optimizer has stepped or the step was skipped,
+    and only `way_back` is left.
     """
 
     def __init__(self) -> None:
@@ -36,20 +36,20 @@ class Transaction(AbstractContextManager[None]):
         return self._was_undone or bool(self.outcome)
 
     def guard_draws(self, generator: random.Random) -> None:
-        """Let a step that fails give back what is drawn from here on."""
+        """Rewind the generator to here if the step fails."""
         self._draws.append(rewinder(generator))
 
     def undo_draws(self) -> None:
-        """Give back what was drawn."""
+        """Rewind the generators."""
         for rewind in self._draws:
             rewind()
 
     def restore(self) -> None:
-        """Put weights, buffers and generators back to where the second pass began; once more does nothing."""
+        """Restore weights, buffers and generators as they were before the second pass; a second call does nothing."""
         _run(self.way_back)
 
     def rollback(self) -> None:
-        """Put everything back as if the step had not begun, unless it is done."""
+        """Undo the step, unless it is done."""
         self._was_undone = True
         with torch.no_grad():
             self.restore()
@@ -63,7 +63,7 @@ class Transaction(AbstractContextManager[None]):
 
 
 def _run(restorers: list[Restorer]) -> None:
-    """Run the restorers, the latest first, all of them even if one fails; one that is interrupted runs again."""
+    """Run all restorers, latest first, even if one fails; an interrupted one runs again."""
     failure: Exception | None = None
     while restorers:
         try:
@@ -76,7 +76,7 @@ def _run(restorers: list[Restorer]) -> None:
 
 
 def restorer(thing: object) -> Restorer:
-    """What sets an object's attributes back to now, with the lists among them; a generator is not among them."""
+    """Return a function that restores an object's attributes, including lists but not the state of generators."""
     attributes = vars(thing)
     before = {name: value.copy() if type(value) in _COPIED else value for name, value in attributes.items()}
     return lambda: attributes.update(before)

@@ -17,9 +17,9 @@ __all__ = ["Wrapper", "itself", "with_own_hooks"]
 
 
 def itself(optimizer: Any) -> Any:
-    """The optimizer, where an object is given that only borrows its class, as Lightning and Fabric make them.
+    """The optimizer itself, also if given a proxy that borrows its class, as Lightning and Fabric make them.
 
-    Such an object reads what the optimizer has, but what is set on it the optimizer never sees.
+    Such a proxy reads the optimizer's attributes, but what is set on it never reaches the optimizer.
     """
     return optimizer.__dict__.get("_optimizer", optimizer)
 
@@ -27,10 +27,10 @@ def itself(optimizer: Any) -> Any:
 def with_own_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
     """Run this optimizer's own step hooks around `step`, which runs without gradients and is not compiled.
 
-    Torch would run the hooks of all optimizers here too; they run where the base optimizer steps, once.
+    Torch would also run its global optimizer hooks here; they run once, in the base optimizer's step.
     """
 
-    @_disable_dynamo  # as torch.compiler.disable, which would import the compiler here and not when it is needed
+    @_disable_dynamo  # like torch.compiler.disable, which would import the compiler before it is needed
     @wraps(step)
     def hooked(*args: Any, **kwargs: Any) -> Any:
         self = args[0]
@@ -44,7 +44,7 @@ def with_own_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                 result = step(*args, **kwargs)
             finally:
                 torch._C._set_grad_enabled(had_gradients)
-        finally:  # again, in case that Ctrl-C arrived just there
+        finally:  # again, in case Ctrl-C arrived right there
             torch._C._set_grad_enabled(had_gradients)
         for after in self._optimizer_step_post_hooks.values():
             after(self, args, kwargs)
@@ -55,7 +55,7 @@ def with_own_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Wrapper(Optimizer, ABC):
-    """Behaves as `base` to schedulers, hooks and whoever looks at groups or state; saves one entry more than it."""
+    """Behaves like `base` to schedulers, hooks and anything that reads groups or state; saves one extra entry."""
 
     base: Optimizer
     model: nn.Module | None
@@ -71,7 +71,7 @@ class Wrapper(Optimizer, ABC):
     @property
     def state(self) -> Any:  # type: ignore[override]
         """The base optimizer's own state."""
-        # Torch's functions look here before any change, through what a trainer has put around us.
+        # Torch's checkpoint functions read this before any change, also through a trainer's wrapper.
         _refuse_incomplete_checkpoint(self.entry, depth=2)
         return self.base.state
 
@@ -81,7 +81,7 @@ class Wrapper(Optimizer, ABC):
         return self.base.defaults
 
     def __getattr__(self, name: str) -> Any:
-        """What the base optimizer has and we lack, such as `train` and `eval` of a schedule-free one."""
+        """Attributes that only the base optimizer has, such as `train` and `eval` of a schedule-free one."""
         base = self.__dict__.get("base")
         if base is None or name.startswith("_") or not hasattr(base, name):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -101,7 +101,7 @@ class Wrapper(Optimizer, ABC):
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue exactly where `state_dict` was taken; a state that does not fit changes nothing."""
+        """Resume exactly where `state_dict` was taken; a state that does not fit changes nothing."""
         self = itself(self)
         for change in self._optimizer_load_state_dict_pre_hooks.values():
             changed = change(self, state_dict)
@@ -113,7 +113,7 @@ class Wrapper(Optimizer, ABC):
         except BaseException as error:
             restore()
             if isinstance(error, AttributeError | KeyError | RuntimeError | TypeError):
-                raise ValueError(f"state_dict is damaged or another optimizer's: {error!r}.") from error
+                raise ValueError(f"state_dict is damaged or from another optimizer: {error!r}.") from error
             raise
         load()
         for finish in self._optimizer_load_state_dict_post_hooks.values():
@@ -125,11 +125,11 @@ class Wrapper(Optimizer, ABC):
 
     @abstractmethod
     def _check(self, state_dict: dict[str, Any]) -> Callable[[], None]:
-        """Refuse a state that does not fit, without changing anything; returns what loads it."""
+        """Refuse a state that does not fit, without changing anything; returns a function that loads it."""
 
 
 def _refuse_incomplete_checkpoint(entry: str, depth: int) -> None:
-    """Refuse torch's functions that save the state and the groups of an optimizer and drop what else it has."""
+    """Refuse torch's functions that save only the state and the groups of an optimizer and drop the rest."""
     frame = sys._getframe(2)
     for _ in range(depth):
         if frame.f_globals.get("__name__") == "torch.distributed.checkpoint.state_dict":

@@ -23,5 +23,5 @@ def test_a_half_is_sam() -> None:
 
 @pytest.mark.parametrize("gamma", [-0.1, 1.0, 2])
 def test_a_weight_that_cannot_be_is_refused(gamma: float) -> None:
-    with pytest.raises(ValueError, match=r"gamma must lie in \[0, 1\)"):
+    with pytest.raises(ValueError, match=r"gamma must be in \[0, 1\)"):
         Weighted(gamma)

@@ -170,7 +170,7 @@ def test_frozen_and_left_out_parameters_do_not_move() -> None:
 def test_a_loop_without_a_closure_is_told_what_to_write(name: str) -> None:
     run = _Run(name)
     losses_of(run.model, 0).mean().backward()
-    with pytest.raises(RuntimeError, match=r"(?s)too late to move.*optimizer.step\(closure\)"):
+    with pytest.raises(RuntimeError, match=r"(?s)too late to perturb.*optimizer.step\(closure\)"):
         run.optimizer.perturb()
 
 
@@ -237,7 +237,7 @@ def test_a_base_whose_momentum_is_not_found_is_refused() -> None:
     weight = nn.Parameter(torch.ones(3))
     optimizer = vsam.MSAM(_Renamed([weight], lr=0.1, momentum=0.9))
     optimizer.step(lambda: weight.square().sum().backward())
-    with pytest.raises(RuntimeError, match="finds nothing to move along in the state of _Renamed"):
+    with pytest.raises(RuntimeError, match="finds no direction in the state of _Renamed"):
         optimizer.step(lambda: weight.square().sum().backward())
 
 

@@ -105,7 +105,7 @@ def test_a_step_within_a_closure_is_refused() -> None:
         run.optimizer.step(run.closure(1))
         raise AssertionError
 
-    with pytest.raises(RuntimeError, match="called by the closure"):
+    with pytest.raises(RuntimeError, match="called inside the closure"):
         run.optimizer.step(closure)
     assert_same(run.everything(), before)
 

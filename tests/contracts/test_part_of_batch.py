@@ -188,13 +188,13 @@ def test_a_scaler_scales_both_passes_and_changes_nothing() -> None:
 def test_a_closure_without_a_share_or_a_gradient_is_told_what_to_write() -> None:
     run = _Run()
     before = run.everything()
-    with pytest.raises(RuntimeError, match=r"(?s)takes none. Write:.*def closure\(share=1.0\)"):
+    with pytest.raises(RuntimeError, match=r"(?s)must take it. Write:.*def closure\(share=1.0\)"):
         run.optimizer.step(lambda: losses_of(run.model, 0).mean().backward())
-    with pytest.raises(RuntimeError, match=r"closure\(share\) has left no gradient"):
+    with pytest.raises(RuntimeError, match=r"closure\(share\) left no gradient"):
         run.optimizer.step(lambda share=1.0: losses_of(run.model, 0).mean())
     with pytest.raises(TypeError, match="a mistake of the closure's own"):
         run.optimizer.step(_mistaken)
-    with pytest.raises(RuntimeError, match="too late to move"):
+    with pytest.raises(RuntimeError, match="too late to perturb"):
         run.optimizer.perturb()
     assert_same(run.everything(), before)
 
@@ -218,7 +218,7 @@ def test_parts_that_cannot_work_with_it_are_refused(parts: dict[str, object], me
 
 def test_settings_that_cannot_be_are_refused() -> None:
     for share in (0.0, -0.1, 1.5, math.nan):
-        with pytest.raises(ValueError, match=r"share must (lie in|be finite)"):
+        with pytest.raises(ValueError, match=r"share must be (in|finite)"):
             PartOfBatch(0.1, share)
     with pytest.raises(ValueError, match="must need no pass of its own"):
         Displaced(PartOfBatch(0.1))
@@ -230,7 +230,7 @@ def test_sam_takes_a_share_and_all_of_the_batch_is_sam() -> None:
 
     assert repr(make(share=0.1).where) == "PartOfBatch(rho=0.05, share=0.1)"
     assert repr(make(share=1.0).where) == "GlobalNorm(rho=0.05)"
-    assert "1 + 0.1 passes a step" in make(share=0.1).describe()
+    assert "1 + 0.1 passes per step" in make(share=0.1).describe()
     assert "Brock et al., ICML 2021" in make(share=0.1).describe()
 
 

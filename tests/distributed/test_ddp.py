@@ -318,7 +318,7 @@ def check_the_page_runs(rank: int, folder: Path) -> None:
 def check_what_cannot_work_is_refused(rank: int, folder: Path) -> None:
     network = nn.Linear(2, 1)
     base = torch.optim.SGD(network.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match="give model= the DistributedDataParallel module"):
+    with pytest.raises(ValueError, match="pass the DistributedDataParallel module as model="):
         vsam.SAM(base, model=network, sync="rank")
     training = Training(METHODS["sam"], sync="rank")
     training.backward(half(rank, 0))

@@ -229,15 +229,15 @@ def test_what_would_be_wrong_is_refused() -> None:
         run(training.optimizer, closure)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="one per micro-batch, got none"):
         run(training.optimizer, [])
-    with pytest.raises(ValueError, match="that this accelerator has prepared, got SAM"):
+    with pytest.raises(ValueError, match="optimizer prepared by this accelerator, got SAM"):
         run(training.method, [closure])
-    with pytest.raises(ValueError, match="that this accelerator has prepared, got SGD"):
+    with pytest.raises(ValueError, match="optimizer prepared by this accelerator, got SGD"):
         run(training.accelerator.prepare(torch.optim.SGD(training.model.parameters(), lr=0.1)), [closure])
     with pytest.raises(ValueError, match=r"must be an accelerate\.Accelerator, got Sequential"):
         step(training.model, training.optimizer, [closure])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="two functions of the same variables"):
         run(training.optimizer, [lambda: training.closure(batch) for batch in training.batches[:2]])  # noqa: B023
-    with pytest.raises(ValueError, match="must return the loss, got NoneType from the one at 1"):
+    with pytest.raises(ValueError, match=r"must return the loss, got NoneType from closures\[1\]"):
         run(training.optimizer, [closure, lambda: None])
     with training.accelerator.accumulate(training.model), pytest.raises(RuntimeError, match="all of them to one call"):
         run(training.optimizer, [closure])

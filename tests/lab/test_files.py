@@ -70,9 +70,9 @@ def test_what_is_no_regular_file_is_refused_and_stays(tmp_path, make):
     path = tmp_path / "pipe"
     make(path)
     before = path.lstat()
-    with pytest.raises(RunError, match="pipe could not be written: it is a device, a pipe or the like"):
+    with pytest.raises(RunError, match="pipe could not be written: it is a device or a pipe"):
         write_atomically(path, "x")
-    with pytest.raises(UserError, match=r"pipe cannot be written: it is a device.* Give the name of a file"):
+    with pytest.raises(UserError, match=r"pipe cannot be written: it is a device.* Give a file name"):
         check_output(path)
     for refused in (lambda: append(path, "x"), lambda: read_regular(path)):
         with pytest.raises(OSError, match="not a regular file"):
@@ -96,7 +96,7 @@ def test_the_standard_output_has_several_names(capsys, name):
 
 @pytest.mark.parametrize("name", ["/dev/stderr", "/dev/fd/2", "/proc/self/fd/2"])
 def test_other_streams_are_refused_even_where_they_lead_to_a_file(name):
-    with pytest.raises(UserError, match="Give the name of a file"):
+    with pytest.raises(UserError, match="Give a file name"):
         check_output(Path(name))
 
 

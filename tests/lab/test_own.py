@@ -144,7 +144,7 @@ def test_the_files_checksum_is_a_setting_and_a_changed_file_is_noticed(tmp_path)
     compare([first], tmp_path / "runs", None, CPU)
     file.write_text(file.read_text().replace("0.5", "0.6"))
     own.use(file)
-    with pytest.raises(UserError, match=r"mine.py has changed since"):
+    with pytest.raises(UserError, match=r"mine.py has changed"):
         compare([first.updated()], tmp_path / "runs", None, CPU)
 
 
@@ -197,23 +197,23 @@ def test_settings_of_an_own_method_arrive_and_unknown_ones_are_named(example):
     assert optimizer.between.gamma == 0.25
     with pytest.raises(UserError, match=r"no setting own.gama. Did you mean 'own.gamma'\?"):
         build_optimizer(model, recipe("method=decayed-3", "own.gama=0.25"), 10)
-    with pytest.raises(UserError, match="sam has no settings of your own"):
+    with pytest.raises(UserError, match="sam is not a method of your own"):
         build_optimizer(model, recipe("method=sam", "own.gamma=0.25"), 10)
 
 
 WRONG = {
-    "importing it fails in line 4: ZeroDivisionError": "1 / 0\n",
-    "importing it fails in line 5: SyntaxError|importing it fails: SyntaxError": "def f(:\n",
-    "importing it fails in line 4: SystemExit": "raise SystemExit(3)\n",
-    "brings nothing along": "x = 1\n",
-    "There is a method 'sam' already, in vsam": '@vsam.lab.method("sam")\ndef f(base): return base\n',
-    "There is a method 'sam-7' already, in vsam": '@vsam.lab.method("sam-7")\ndef f(base): return base\n',
-    "There is a model 'resnet32' already, in vsam": '@vsam.lab.model("resnet32")\ndef f(): return 0\n',
-    "There is a data 'cifar10' already, in vsam": '@vsam.lab.data("cifar10")\ndef f(): return 0\n',
+    "the import failed on line 4: ZeroDivisionError": "1 / 0\n",
+    "the import failed on line 5: SyntaxError|the import failed: SyntaxError": "def f(:\n",
+    "the import failed on line 4: SystemExit": "raise SystemExit(3)\n",
+    "registers nothing": "x = 1\n",
+    "A method named 'sam' already exists in vsam": '@vsam.lab.method("sam")\ndef f(base): return base\n',
+    "A method named 'sam-7' already exists in vsam": '@vsam.lab.method("sam-7")\ndef f(base): return base\n',
+    "A model named 'resnet32' already exists in vsam": '@vsam.lab.model("resnet32")\ndef f(): return 0\n',
+    "A data named 'cifar10' already exists in vsam": '@vsam.lab.data("cifar10")\ndef f(): return 0\n',
     "needs a plain name": '@vsam.lab.method("a/b")\ndef f(base): return base\n',
-    "needs a plain name, printable": '@vsam.lab.method("a\\nb")\ndef f(base): return base\n',
-    "needs a plain name.*got 'a,b'": '@vsam.lab.method("a,b")\ndef f(base): return base\n',
-    r"needs a plain name.*got '\.\.'": '@vsam.lab.method("..")\ndef f(base): return base\n',
+    "needs a plain name: printable": '@vsam.lab.method("a\\nb")\ndef f(base): return base\n',
+    "needs a plain name.*Got 'a,b'": '@vsam.lab.method("a,b")\ndef f(base): return base\n',
+    r"needs a plain name.*Got '\.\.'": '@vsam.lab.method("..")\ndef f(base): return base\n',
     "must decorate a function, got int": 'vsam.lab.method("x")(5)\n',
 }
 
@@ -227,7 +227,7 @@ def test_a_wrong_file_says_why_and_leaves_nothing(tmp_path, reason):
 
 def test_two_files_cannot_have_the_same_name(tmp_path, example):
     text = '@vsam.lab.model("perceptron")\ndef f(): return torch.nn.Linear(1, 1)\n'
-    with pytest.raises(UserError, match=r"There is a model 'perceptron' already, from .*your_own.py"):
+    with pytest.raises(UserError, match=r"A model named 'perceptron' already exists from .*your_own.py"):
         own.use(write(tmp_path, text))
 
 

@@ -69,7 +69,7 @@ def test_a_wrong_link_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("repository", ["", "https://example.org/vsam"])
 def test_the_readmes_links_are_absolute_where_it_is_built_once_the_repository_is_known(repository: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert project["project"]["dynamic"] == ["version", "readme"]
+    assert "readme" in project["project"]["dynamic"]
     hook = _load(ROOT / "scripts" / "pypi_readme.py")
     text = hook.readme(ROOT, repository)
     targets = re.findall(r"\]\(([^)\s]+)\)", text)
@@ -77,12 +77,27 @@ def test_the_readmes_links_are_absolute_where_it_is_built_once_the_repository_is
     if not repository:
         assert text == (ROOT / "README.md").read_text(encoding="utf-8")
         return
+    assert f"]({repository}/raw/main/docs/figures/" in text, "a page of a picture is no picture"
     for target in targets:
         assert target.startswith(("https://", "#")), target
         if target.startswith(f"{repository}/"):
             kind, _, name = target.removeprefix(f"{repository}/").split("#")[0].partition("/main/")
             assert kind in ("blob", "raw", "tree")
             assert (ROOT / name).is_dir() if kind == "tree" else (ROOT / name).is_file(), target
+
+
+def test_a_package_has_links_once_the_repository_is_known() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "urls" in project["project"]["dynamic"]
+    repository = project["tool"]["hatch"]["metadata"]["hooks"]["custom"]["repository"]
+    assert re.fullmatch(r"|https://\S+[^/\s]", repository), "links are made of it: no slash at the end"
+    hook = _load(ROOT / "scripts" / "pypi_readme.py")
+    assert hook.urls("") == {}
+    links = hook.urls("https://example.org/vsam")
+    assert links.pop("Repository") == "https://example.org/vsam"
+    assert links
+    for target in links.values():
+        assert (ROOT / target.removeprefix("https://example.org/vsam/").partition("/main/")[2]).exists(), target
 
 
 def _load(path: Path) -> Any:

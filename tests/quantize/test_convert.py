@@ -120,7 +120,7 @@ def test_subclasses_stay_as_they_are():
 def test_nothing_to_quantize_is_said(model):
     with pytest.raises(ValueError, match="nothing to quantize"):
         quantize(nn.BatchNorm2d(3))
-    with pytest.raises(ValueError, match="quantized already"):
+    with pytest.raises(ValueError, match="already quantized"):
         quantize(quantize(model))
     with pytest.raises(ValueError, match="call quantize"):
         parameter_groups(model)

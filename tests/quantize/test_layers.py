@@ -96,7 +96,7 @@ def test_the_first_training_batch_and_no_other_sets_the_input_step():
 
 def test_evaluating_before_any_training_batch_is_an_error():
     model = quantize(network()).eval()
-    with pytest.raises(RuntimeError, match=r"QuantConv2d\(3, 8.*has no step size .* Train for a step"):
+    with pytest.raises(RuntimeError, match=r"QuantConv2d\(3, 8.*has no step size .* Train for one step"):
         model(batch()[0])
     model.train()(batch()[0])
     assert model.eval()(batch()[0]).isfinite().all()

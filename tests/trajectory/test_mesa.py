@@ -235,7 +235,7 @@ def test_models_that_cannot_have_a_teacher_are_refused():
     model = nn.Sequential(nn.Linear(3, 3))
     mesa = MESALoss(model)
     model.append(nn.Linear(3, 3))
-    with pytest.raises(RuntimeError, match="changed after MESALoss was built"):
+    with pytest.raises(RuntimeError, match="changed after MESALoss was constructed"):
         mesa.update()
     recurrent = MESALoss(nn.LSTM(6, 4), start_epoch=-1)
     with pytest.raises(ValueError, match="as a tensor, got tuple"):

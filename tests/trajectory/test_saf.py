@@ -180,8 +180,8 @@ def test_any_integers_and_repeated_ones_are_indices(dtype):
         (torch.tensor([True, False]), "got torch.bool"),
         (torch.tensor([0]), r"2 in this batch, got shape \(1,\)"),
         (torch.tensor([[0, 1]]), r"got shape \(1, 2\)"),
-        (torch.tensor([0, -1]), "must lie between 0 and 23 .*, got -1"),
-        (torch.tensor([24, 0]), "must lie between 0 and 23 .*, got 24"),
+        (torch.tensor([0, -1]), "must be between 0 and 23 .*, got -1"),
+        (torch.tensor([24, 0]), "must be between 0 and 23 .*, got 24"),
     ],
 )
 def test_wrong_indices_are_refused_with_the_reason_at_once(indices, reason):

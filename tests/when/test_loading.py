@@ -102,7 +102,7 @@ def test_a_broken_generator_is_refused(law: type[Variation], name: str) -> None:
 @pytest.mark.parametrize("law", LAWS)
 def test_variances_of_too_few_norms_are_refused(law: type[Variation]) -> None:
     state = {**trained(law, 1).state_dict(), "psf_norms": [1.0] * 3, "ratios": [1.0] * 3}
-    assert_refused(trained(law), state, "^variances must be none before there are 10 psf_norms, got 3")
+    assert_refused(trained(law), state, "^variances must be empty until there are 10 psf_norms, got 3")
 
 
 @pytest.mark.parametrize("law", LAWS)

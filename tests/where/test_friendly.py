@@ -32,7 +32,7 @@ def test_the_average_is_saved_and_a_damaged_one_is_refused() -> None:
         run.optimizer.load_state_dict(missing)
     damaged = copy.deepcopy(state)
     damaged["sharpness"]["averages"][0] = torch.ones(1)
-    with pytest.raises(ValueError, match="remembers a tensor of shape"):
+    with pytest.raises(ValueError, match="memory has a tensor of shape"):
         run.optimizer.load_state_dict(damaged)
 
 

@@ -69,7 +69,7 @@ def test_layers_are_known_by_their_class() -> None:
 def test_a_network_is_needed_and_must_have_such_layers() -> None:
     model = nn.Linear(2, 2)
     base = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(ValueError, match="give model=model"):
+    with pytest.raises(ValueError, match="pass model=model"):
         vsam.SAM(base, only="norm")
     with pytest.raises(ValueError, match="Linear has none with parameters"):
         vsam.SAM(base, model=model, only="norm")

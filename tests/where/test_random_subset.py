@@ -98,8 +98,8 @@ def test_draws_continue_from_the_saved_state() -> None:
     ("settings", "message"),
     [
         ({"rho": -1.0}, "rho must not be negative, got -1.0"),
-        ({"beta": 0.0}, r"beta must lie in \(0, 1\], got 0.0"),
-        ({"beta": 1.5}, r"beta must lie in \(0, 1\], got 1.5"),
+        ({"beta": 0.0}, r"beta must be in \(0, 1\], got 0.0"),
+        ({"beta": 1.5}, r"beta must be in \(0, 1\], got 1.5"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
     ],
 )

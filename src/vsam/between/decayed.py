@@ -10,7 +10,7 @@ __all__ = ["Decayed"]
 
 
 class Decayed(Between):
-    """Use g + γ^age · PSF where no second gradient is taken.
+    """Use g + γ^age · PSF at steps without a second gradient.
 
     Args:
         gamma: γ in [0, 1], how much of the PSF is left after each step.
@@ -18,7 +18,7 @@ class Decayed(Between):
             the authors' program stops at γ⁶.
 
     Reduces to: `Plain` with γ = 0.
-    Cost: one parameter-sized buffer and one addition a step.
+    Cost: one parameter-sized buffer and one addition per step.
 
     Example:
         >>> Decayed(0.5).weight(3)
@@ -38,11 +38,11 @@ class Decayed(Between):
         return self.gamma > 0
 
     def weight(self, age: int) -> float:
-        """γ^age, or 0 once it had fallen to the floor."""
+        """γ^age, or 0 once it has fallen to the floor."""
         if self.floor == 0:
             return self.gamma**age
         weight = 1.0
-        for _ in range(age):  # multiplied up as the authors do, which decides the last step where γ^k meets the floor
+        for _ in range(age):  # multiplied as the authors do, which decides the last step when γ^k meets the floor
             if weight <= self.floor:
                 return 0.0
             weight *= self.gamma
@@ -59,4 +59,4 @@ class Decayed(Between):
         if self.gamma == 0:
             return "uses the plain gradient in between"
         limit = f", until its weight has fallen to {self.floor:.3g}" if self.floor else ""
-        return f"adds the last PSF in between, weakened by {self.gamma:g} a step{limit}"
+        return f"adds the last PSF in between, multiplied by {self.gamma:g} per step{limit}"

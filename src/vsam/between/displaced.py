@@ -1,4 +1,4 @@
-"""Take the only gradient of the other steps at a displaced point too."""
+"""Take the only gradient of unsampled steps at a displaced point too."""
 
 from vsam.between.plain import Plain
 from vsam.parts import KnowsBefore
@@ -12,10 +12,10 @@ class Displaced(Plain):
     The loss that such a step returns is the one at w + e, and its record has `displaced` set.
 
     Args:
-        where: the part that knows the offset, as `Momentum`. Its own rho counts, not that of the groups.
+        where: the part that knows the offset, such as `Momentum`. Its own rho applies, not that of the groups.
 
-    Reduces to: `Plain` where that rho is 0.
-    Cost: no pass; a transient copy of the weights at every step.
+    Reduces to: `Plain` if that rho is 0.
+    Cost: no extra pass; a transient copy of the weights at every step.
 
     Example:
         >>> from vsam.where import Momentum

@@ -11,7 +11,7 @@ __all__ = ["Orthogonal"]
 
 
 class Orthogonal(Between):
-    """Use g + λ · (‖g‖ / ‖gv‖) · gv where no second gradient is taken, with gv = gs − (⟨gs, g⟩ / ‖g‖²) g.
+    """Use g + λ · (‖g‖ / ‖gv‖) · gv at steps without a second gradient, with gv = gs − (⟨gs, g⟩ / ‖g‖²) g.
 
     Norms and projection are over all parameters together.
 

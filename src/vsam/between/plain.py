@@ -8,7 +8,7 @@ __all__ = ["Plain"]
 
 
 class Plain(Between):
-    """Use g itself where no second gradient is taken.
+    """Use g itself at steps without a second gradient.
 
     Cost: none.
 

@@ -12,8 +12,8 @@ __all__ = ["SurrogateGap"]
 class SurrogateGap(Plain):
     """Use gs − α · (g − (⟨g, gs⟩ / ‖gs‖²) gs) at a sample, and g in between.
 
-    What is subtracted is the part of the plain gradient that is orthogonal to the sharp one: it raises the plain loss
-    without changing the perturbed one, so that the gap of the two, which measures sharpness, becomes smaller.
+    The subtracted term is the part of the plain gradient orthogonal to the sharp one: it raises the plain loss without
+    changing the perturbed one, so that the gap between the two, which measures sharpness, shrinks.
 
     Args:
         alpha: α ≥ 0, the weight of that part.

@@ -1,4 +1,4 @@
-"""Give the sharpness a weight of its own at a sample, as WSAM does."""
+"""Weigh the sharpness separately at a sample, as WSAM does."""
 
 from torch import Tensor
 
@@ -34,7 +34,7 @@ class Weighted(Plain):
 
     @property
     def changes_sample(self) -> bool:  # type: ignore[override]
-        """Whether the sum is another one than gs."""
+        """Whether the sum differs from gs."""
         return self.gamma != 0.5
 
     def combine_(self, sharp: list[Tensor], psf: list[Tensor]) -> None:

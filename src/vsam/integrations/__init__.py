@@ -1,3 +1,3 @@
-"""The loops of other packages: each module needs the package that it is named after, and `import vsam` none of them."""
+"""The loops of other packages: each module needs the package it is named after; `import vsam` needs none of them."""
 
 __all__: list[str] = []

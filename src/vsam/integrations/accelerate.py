@@ -1,4 +1,4 @@
-"""Accelerate's loops: an `Accelerator` that knows the second pass, and a step over several micro-batches."""
+"""Accelerate's loops: an `Accelerator` that handles the second pass, and a step over several micro-batches."""
 
 import gc
 from collections.abc import Callable, Iterable, Sequence
@@ -28,22 +28,22 @@ _EXAMPLE = """
 class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
     """What `Accelerator.prepare` makes of a sharpness-aware optimizer.
 
-    As every prepared optimizer it steps only where gradients are synchronised. `step(closure)` returns the loss,
-    `step_was_skipped` is right with a scaler, and what the optimizer has and accelerate lacks passes through:
+    Like every prepared optimizer it steps only when gradients are synced. `step(closure)` returns the loss,
+    `step_was_skipped` is correct with a scaler, and the optimizer's own attributes are passed through:
     `clip_grad_norm_`, `num_samples`, `last`, `subscribe` …
     """
 
     optimizer: SharpnessAware
     scaler: GradScaler | None
     _num_waiting = 0
-    """Backward passes of the micro-batches before the one with which gradients are synchronised."""
+    """Backward passes of the micro-batches before the one that syncs gradients."""
     _num_repeated = 0
     """Backward passes at the perturbed weights."""
     _distributed: list[DistributedDataParallel] | None = None
 
     @property
     def distributed(self) -> list[DistributedDataParallel]:
-        """The DDP modules of its parameters, of which accelerate keeps no list."""
+        """The DDP modules of its parameters; accelerate keeps no list of them."""
         if self._distributed is None:
             own = {parameter for group in self.param_groups for parameter in group["params"]}
             candidates = [thing for thing in gc.get_objects() if issubclass(type(thing), DistributedDataParallel)]
@@ -51,7 +51,7 @@ class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
         return self._distributed
 
     def introduce(self) -> None:
-        """Tell the optimizer of its DDP module, made after it, so that ranks that do not agree are noticed."""
+        """Tell the optimizer about its DDP module, constructed after it, so that disagreeing ranks are noticed."""
         optimizer = self.optimizer
         is_unknown = optimizer.model is not None and not optimizer._ranks.groups
         if self.accelerator_state.num_processes > 1 and is_unknown and self.distributed:
@@ -63,9 +63,9 @@ class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
         return self.optimizer.no_sync()
 
     def perturb(self) -> bool:
-        """After the first backward pass: move to where a second one is due, and say whether it is.
+        """After the first backward pass: perturb the weights if this step is sampled, and return whether it is.
 
-        False at micro-batches without a step. Otherwise the second pass has to repeat all micro-batches of the step.
+        False at micro-batches without a step. If True, the second pass must repeat all micro-batches of the step.
         """
         if not self.gradient_state.sync_gradients:
             return False
@@ -74,12 +74,12 @@ class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
         return self.scaler.perturb(self.optimizer) if self.scaler is not None else bool(self.optimizer.perturb())
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step where gradients are synchronised; returns the loss of the first pass, if there is a closure."""
+        """Take one step if gradients are synced; returns the loss of the first pass, if there is a closure."""
         if not self.gradient_state.sync_gradients:
             if closure is not None:
                 raise RuntimeError(
                     "step(closure) was called for a micro-batch without a step, inside accelerator.accumulate(): the "
-                    f"closure could not repeat the others. Give all of them to one call, outside of it:{_EXAMPLE}"
+                    f"closure could not repeat the others. Pass all of them to one call, outside of it:{_EXAMPLE}"
                 )
             return None
         self.introduce()
@@ -93,7 +93,7 @@ class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
         return loss
 
     def count_backward(self) -> None:
-        """Note a backward pass, to notice a second pass that leaves micro-batches out."""
+        """Count a backward pass, to notice a second pass that leaves out micro-batches."""
         if self.optimizer.is_second_pass:
             self._num_repeated += 1
         elif not self.gradient_state.sync_gradients:
@@ -103,8 +103,8 @@ class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
         waiting, self._num_waiting = self._num_waiting, 0
         if self.optimizer.is_second_pass and 0 < self._num_repeated <= waiting:
             self.optimizer._warn_once(
-                f"The first pass ran {waiting + 1} micro-batches and the second one {self._num_repeated}, so that the "
-                "two gradients are not of the same data: repeat all of them after perturb() returned True, or "
+                f"The first pass ran {waiting + 1} micro-batches and the second one {self._num_repeated}, so the two "
+                "gradients are not of the same data: repeat all micro-batches after perturb() returns True, or "
                 f"write:{_EXAMPLE}"
             )
 
@@ -117,8 +117,8 @@ class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
 class Accelerator(accelerate.Accelerator):  # type: ignore[misc]
     """`accelerate.Accelerator` whose prepared optimizers have `perturb()`, and whose scaler unscales both passes.
 
-    `clip_grad_norm_` clips the gradient that the base optimizer gets, where the scripts of accelerate call it. Other
-    optimizers are treated as accelerate treats them. All arguments are accelerate's.
+    `clip_grad_norm_`, called where accelerate's scripts call it, clips the gradient that the base optimizer gets. Other
+    optimizers work as usual. All arguments are accelerate's.
 
     Cost: none of its own.
 
@@ -151,9 +151,9 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]
             prepared.count_backward()
 
     def clip_grad_norm_(self, parameters: Any, max_norm: float, norm_type: float = 2) -> Tensor | None:
-        """Clip gradients; those of a sharpness-aware optimizer where it hands them to its base optimizer.
+        """Clip gradients; those of a sharpness-aware optimizer when it hands them to its base optimizer.
 
-        Returns their norm before that.
+        Returns their norm before clipping.
         """
         parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         prepared = self._owner(parameters, "clip_grad_norm_")
@@ -165,11 +165,11 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]
         return prepared.optimizer.clip_grad_norm_(max_norm)
 
     def clip_grad_value_(self, parameters: Any, clip_value: float) -> None:
-        """Clip gradients element by element; refused for those of a sharpness-aware optimizer."""
+        """Clip gradients element by element; raises for those of a sharpness-aware optimizer."""
         parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         if self._owner(parameters, "clip_grad_value_") is not None:
             raise RuntimeError(
-                "clip_grad_value_() would clip the second gradient only, so that PSF = clipped gs − unclipped g. Call "
+                "clip_grad_value_() would clip the second gradient only, so PSF = clipped gs − unclipped g. Call "
                 "accelerator.clip_grad_norm_(model.parameters(), max_norm)."
             )
         super().clip_grad_value_(parameters, clip_value)
@@ -178,7 +178,7 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]
         return [optimizer for optimizer in self._optimizers if isinstance(optimizer, PreparedOptimizer)]
 
     def _owner(self, parameters: list[Tensor], caller: str) -> PreparedOptimizer | None:
-        """The sharpness-aware optimizer that has these parameters, if there is one; it must have all that count."""
+        """The sharpness-aware optimizer of these parameters, if any; raises unless they are exactly its own."""
         given = {parameter for parameter in parameters if parameter.grad is not None}
         for prepared in self._sharpness_aware():
             own = {p for group in prepared.param_groups for p in group["params"] if p.grad is not None}
@@ -193,17 +193,17 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]
 
 
 def adopt(accelerator: accelerate.Accelerator) -> Accelerator:
-    """Let an accelerator that others have made know the second pass; it stays the same object."""
+    """Make an existing accelerator handle the second pass; it stays the same object."""
     if not isinstance(accelerator, accelerate.Accelerator):
         raise ValueError(f"accelerator must be an accelerate.Accelerator, got {type(accelerator).__name__}.")
     if not isinstance(accelerator, Accelerator):
         kind = type(accelerator)
         is_plain = kind is accelerate.Accelerator
-        # Its methods and attributes stay; a class of the user's own is put behind ours.
+        # Its methods and attributes stay; a user's own class comes after ours in the MRO.
         accelerator.__class__ = Accelerator if is_plain else type(kind.__name__, (Accelerator, kind), {})
     scaler = accelerator.scaler
     if type(scaler) in (torch.amp.GradScaler, torch.cuda.amp.GradScaler):
-        scaler.__class__ = GradScaler  # adds methods only, and all who hold the scaler see the same one
+        scaler.__class__ = GradScaler  # adds methods only, and all references to the scaler stay valid
     for prepared in accelerator._optimizers:
         _adopt_optimizer(accelerator, prepared)
     assert isinstance(accelerator, Accelerator)
@@ -217,7 +217,7 @@ def _adopt_optimizer(accelerator: Accelerator, prepared: AcceleratedOptimizer) -
     if kind in _FOREIGN_ENGINES or (kind is DistributedType.FSDP and not accelerator.is_fsdp2):
         name = "FSDP1" if kind is DistributedType.FSDP else kind.value
         raise RuntimeError(
-            f"Sharpness-aware optimizers cannot step under {name}, which keeps weights and gradients to itself: use "
+            f"Sharpness-aware optimizers cannot step under {name}, which manages weights and gradients itself: use "
             "one process, DDP or FSDP2."
         )
     if prepared.scaler is not None and not isinstance(prepared.scaler, GradScaler):
@@ -231,7 +231,7 @@ _FOREIGN_ENGINES = (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, Dist
 def step(accelerator: accelerate.Accelerator, optimizer: Any, closures: Sequence[Callable[[], Any]]) -> Any:
     """Take one step of a prepared optimizer over several micro-batches; returns their mean loss in the first pass.
 
-    At a sampled step all of them are repeated at w + e. Each pass synchronises gradients once, at its last micro-batch.
+    At a sampled step all of them are repeated at w + e. Each pass syncs gradients once, at its last micro-batch.
 
     Args:
         accelerator: accelerate's or ours; call this outside of `accelerator.accumulate()`.
@@ -239,7 +239,7 @@ def step(accelerator: accelerate.Accelerator, optimizer: Any, closures: Sequence
         closures: one function per micro-batch: it computes the loss, calls `accelerator.backward(loss)`, which divides
             by the accelerator's `gradient_accumulation_steps` as always, and returns the loss.
 
-    Cost: 1 + sampled passes over all micro-batches.
+    Cost: one pass over all micro-batches, two at a sampled step.
 
     Example:
         >>> def closure(batch):
@@ -251,7 +251,7 @@ def step(accelerator: accelerate.Accelerator, optimizer: Any, closures: Sequence
     accelerator = adopt(accelerator)
     if not isinstance(optimizer, PreparedOptimizer):
         raise ValueError(
-            "optimizer must be a sharpness-aware one that this accelerator has prepared, got "
+            "optimizer must be a sharpness-aware optimizer prepared by this accelerator, got "
             f"{type(getattr(optimizer, 'optimizer', optimizer)).__name__}. Write model, optimizer = "
             "accelerator.prepare(model, vsam.SAM(base, model=model))."
         )
@@ -264,17 +264,17 @@ def step(accelerator: accelerate.Accelerator, optimizer: Any, closures: Sequence
                 losses.append(_detached(run(), i))
         return torch.stack(losses).mean()
 
-    optimizer._opt_called = True  # which a scheduler looks for, and may have wrapped the `step` of before
+    optimizer._opt_called = True  # a scheduler checks this, and may have wrapped the earlier `step`
     return PreparedOptimizer.step(optimizer, closure)
 
 
 def syncs_each_batch(accelerator: accelerate.Accelerator) -> bool:
-    """Whether the user wants gradients synchronised at every micro-batch, which saves memory."""
+    """Whether the user wants gradients synced at every micro-batch, which saves memory."""
     return bool(accelerator.gradient_state.plugin_kwargs.get("sync_each_batch", False))
 
 
 def _without_sync(accelerator: accelerate.Accelerator, optimizer: PreparedOptimizer) -> ExitStack:
-    """A context whose backward passes leave gradients as they are on each process."""
+    """A context whose backward passes do not sync gradients across processes."""
     stack = ExitStack()
     if accelerator.use_distributed and not syncs_each_batch(accelerator):
         for model in accelerator._models if accelerator.is_fsdp2 else optimizer.distributed:
@@ -295,13 +295,13 @@ def _checked(closures: Any) -> list[Callable[[], Any]]:
     if len({_identity(closure) for closure in found}) < len(found):
         raise ValueError(
             "closures must be of different micro-batches, got two functions of the same variables: Python looks those "
-            f"up when a function is called, so that all would take the last batch. Bind each batch:{_EXAMPLE}"
+            f"up when a function is called, so all would use the last batch. Bind each batch:{_EXAMPLE}"
         )
     return found
 
 
 def _identity(closure: Any) -> Any:
-    """What two functions share that cannot but do the same."""
+    """A key that is equal for functions that must do the same."""
     if not hasattr(closure, "__code__") or hasattr(closure, "__self__"):
         return id(closure)
     cells = tuple(map(id, closure.__closure__ or ()))
@@ -311,5 +311,5 @@ def _identity(closure: Any) -> Any:
 
 def _detached(loss: Any, i: int) -> Tensor:
     if not isinstance(loss, Tensor):
-        raise ValueError(f"closures must return the loss, got {type(loss).__name__} from the one at {i}.")
+        raise ValueError(f"closures must return the loss, got {type(loss).__name__} from closures[{i}].")
     return loss.detach()

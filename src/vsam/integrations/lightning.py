@@ -1,4 +1,4 @@
-"""Lightning: a mixin with which its optimisation loops run both passes of a step, and only the first one is seen."""
+"""Lightning: a mixin that makes its loops run both passes of a step, and hides the second from logs and hooks."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -19,16 +19,16 @@ __all__ = ["SharpnessAwareModule"]
 
 
 class SharpnessAwareModule(LightningModule):
-    """Put before `LightningModule`, it makes Lightning's loops run both passes of a sharpness-aware step.
+    """A mixin before `LightningModule` that makes Lightning's loops run both passes of a sharpness-aware step.
 
     In automatic optimisation all micro-batches of `accumulate_grad_batches` are repeated at `w + e`, each with the
     random numbers of its first pass; `gradient_clip_val` and `configure_gradient_clipping` clip the gradient that the
     base optimizer gets; 16-mixed scales both passes. `self.log`, `self.logger`, torchmetrics that are attributes of the
-    module, `on_before_backward`, `on_after_backward` and `on_before_optimizer_step` see the first pass only. With
-    another optimizer the module is an ordinary one.
+    module, `on_before_backward`, `on_after_backward` and `on_before_optimizer_step` see the first pass only. With other
+    optimizers nothing changes.
 
-    Cost: 1 + sampled passes per step. The micro-batches of a step stay in memory until it is done; a sampled step also
-    copies the metrics' states.
+    Cost: one pass per step, two at a sampled step. The micro-batches of a step stay in memory until it is done; a
+    sampled step also copies the metrics' states.
 
     Example:
         >>> class Net(SharpnessAwareModule, LightningModule):
@@ -59,7 +59,7 @@ class SharpnessAwareModule(LightningModule):
 
     @property
     def trainer(self) -> "Trainer":
-        """The trainer; when it is attached, its loops learn of the second pass."""
+        """The trainer; once attached, its loops handle the second pass."""
         return super().trainer
 
     @trainer.setter
@@ -70,7 +70,7 @@ class SharpnessAwareModule(LightningModule):
 
     @property
     def logger(self) -> Any:
-        """The trainer's logger; in the second pass one that writes nothing."""
+        """The trainer's logger; in the second pass a dummy that writes nothing."""
         return DummyLogger() if self.is_second_pass else super().logger
 
     @property
@@ -89,7 +89,7 @@ class SharpnessAwareModule(LightningModule):
             super().print(*args, **kwargs)
 
     def manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Run a backward pass in manual optimisation; hooks see that of the first pass only."""
+        """Run a backward pass in manual optimisation; hooks see the first pass only."""
         if self.is_second_pass:
             backward_without_hooks(self, None, loss, *args, **kwargs)
         else:
@@ -106,12 +106,12 @@ class SharpnessAwareModule(LightningModule):
         if not isinstance(optimizer, SharpnessAware):
             clip(optimizer, gradient_clip_val, gradient_clip_algorithm)
         elif self.automatic_optimization:
-            # What is in the groups is unscaled, which Lightning doubts with optimizers that take a scaler's arguments.
+            # The gradients are unscaled; Lightning assumes otherwise for optimizers that support AMP scaling.
             clip(SimpleNamespace(param_groups=optimizer.param_groups), gradient_clip_val, gradient_clip_algorithm)
         elif gradient_clip_algorithm == "value":
             raise ValueError(
                 "gradient_clip_algorithm must be 'norm' in manual optimisation with a sharpness-aware optimizer, got "
-                "'value': clipped by hand, the PSF would be a clipped gs minus an unclipped g."
+                "'value': the PSF would be a clipped gs minus an unclipped g."
             )
         elif gradient_clip_val:
             optimizer.clip_grad_norm_(gradient_clip_val)

@@ -13,7 +13,7 @@ __all__ = ["metrics_kept"]
 
 @contextmanager
 def metrics_kept(module: nn.Module) -> Iterator[None]:
-    """A block after which all metrics of a module are as before."""
+    """A context that restores all metrics of a module at its end."""
     restorers = [_restorer(inner) for inner in module.modules() if isinstance(inner, Metric | MetricCollection)]
     try:
         yield
@@ -23,7 +23,7 @@ def metrics_kept(module: nn.Module) -> Iterator[None]:
 
 
 def _restorer(metric: Any) -> Callable[[], None]:
-    """What puts a metric back. Tensors and lists stay the same objects: the metrics of a collection share them."""
+    """Return what restores a metric. Tensors and lists stay the same objects: metrics of a collection share them."""
     attributes = dict(vars(metric))
     states = [attributes[name] for name in getattr(metric, "_defaults", ())]
     copies: list[Any] = [state.clone() if isinstance(state, Tensor) else list(state) for state in states]

@@ -1,4 +1,4 @@
-"""How a step runs inside Lightning's loops: what is repeated, what is kept from being seen twice, and who clips."""
+"""How a step runs inside Lightning's loops: what is repeated, clipped, and hidden from hooks and metrics."""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -22,14 +22,14 @@ __all__ = ["backward_without_hooks", "install"]
 
 
 def install(trainer: Any, kind: type) -> None:
-    """Let a trainer's loops know the second pass, for modules of this kind with a sharpness-aware optimizer."""
+    """Make a trainer's loops run the second pass, for modules of this kind with a sharpness-aware optimizer."""
     plugin, loop = trainer.precision_plugin, trainer.fit_loop.epoch_loop.automatic_optimization
     if "optimizer_step" in vars(plugin):
         return
     if type(getattr(plugin, "scaler", None)) in (torch.amp.GradScaler, torch.cuda.amp.GradScaler):
         plugin.scaler.__class__ = GradScaler  # adds methods only
     window: list[_MicroBatch] = []
-    # Of the two the loops are made; a module's own optimizer_step() calls the second of them as well.
+    # The loops call both; a module's own optimizer_step() calls the second as well.
     loop._make_closure = partial(_make_closure, loop, kind, window)
     plugin.optimizer_step = partial(_optimizer_step, plugin, kind, window)
 
@@ -43,7 +43,7 @@ class _MicroBatch:
 
     Args:
         training_step: runs it, and returns Lightning's result with the loss over the number of micro-batches.
-        device: whose random numbers it may draw.
+        device: whose generator it may draw from.
     """
 
     def __init__(self, training_step: Callable[[], Any], device: torch.device) -> None:
@@ -52,7 +52,7 @@ class _MicroBatch:
         self.loss: Tensor | None = None
 
     def first(self) -> Any:
-        """Run it as Lightning does, and note what is needed to do so again."""
+        """Run it as Lightning does, and note what is needed to repeat it."""
         self._rng = RngState([self._device])
         result = self._training_step()
         self.loss = result.loss
@@ -68,7 +68,7 @@ class _MicroBatch:
 def _make_closure(
     loop: Any, kind: type, window: list[_MicroBatch], kwargs: Any, optimizer: Any, batch_index: int
 ) -> Any:
-    """Lightning's closure of a batch, whose training step joins those that this step accumulates."""
+    """Lightning's closure for a batch, whose training step is added to those that this step accumulates."""
     closure = type(loop)._make_closure(loop, kwargs, optimizer, batch_index)
     module = loop.trainer.lightning_module
     if _is_ours(module, kind, optimizer):
@@ -87,7 +87,7 @@ def _check_automatic(optimizer: SharpnessAware, kwargs: Any) -> None:
         raise RuntimeError(NO_LOSSES)
     if "batch" not in kwargs:
         raise RuntimeError(
-            "training_step(self, dataloader_iter) takes its batches itself, so the second pass would run on the next "
+            "training_step(self, dataloader_iter) fetches its batches itself, so the second pass would run on the next "
             "one. Write training_step(self, batch, batch_idx)."
         )
 
@@ -95,7 +95,7 @@ def _check_automatic(optimizer: SharpnessAware, kwargs: Any) -> None:
 def _optimizer_step(
     plugin: Any, kind: type, window: list[_MicroBatch], optimizer: Any, model: Any, closure: Any, **kwargs: Any
 ) -> Any:
-    """In place of a precision plugin's method: take the step that is due."""
+    """Replaces a precision plugin's method: take the step that is due."""
     if not _is_ours(model, kind, optimizer):
         return type(plugin).optimizer_step(plugin, optimizer, model=model, closure=closure, **kwargs)
     check_strategy(model.trainer)
@@ -115,7 +115,7 @@ def _scaler(plugin: Any) -> GradScaler | None:
         return None
     if not isinstance(scaler, GradScaler):
         raise RuntimeError(
-            f"{type(scaler).__name__} cannot run the second pass. Give the trainer "
+            f"{type(scaler).__name__} cannot run the second pass. Pass the trainer "
             "plugins=MixedPrecision('16-mixed', 'cuda', scaler=vsam.amp.GradScaler('cuda'))."
         )
     return scaler
@@ -126,9 +126,9 @@ class _Step:
 
     Args:
         module: the module that is trained.
-        optimizer: its optimizer itself, not Lightning's object around it.
-        scaler: who scales the losses, if anybody.
-        closure: runs a pass; Lightning's empty one where `opt.perturb()` was called.
+        optimizer: its optimizer itself, not Lightning's wrapper.
+        scaler: what scales the losses, if anything.
+        closure: runs a pass; Lightning's empty one if `opt.perturb()` was called.
     """
 
     def __init__(self, module: Any, optimizer: SharpnessAware, scaler: GradScaler | None, closure: Any) -> None:
@@ -137,7 +137,7 @@ class _Step:
         self.unscaled = None if scaler is None or isinstance(optimizer, ESAM) else _FirstUnscaled(scaler)
 
     def take(self) -> Any:
-        """Let the optimizer step; returns the loss of the first pass."""
+        """Take the step; returns the loss of the first pass."""
         hook = bases_of(self.optimizer.base)[0].register_step_pre_hook(self.before_base)
         try:
             loss = self._step()
@@ -154,16 +154,16 @@ class _Step:
         return self.optimizer.step(self.run, scaler=self.unscaled or self.scaler)
 
     def has_gradients(self) -> bool:
-        """Whether there is something to step on."""
+        """Whether there are gradients to step with."""
         return True
 
     def before_base(self, *_: object) -> None:
         """Called before the first base steps: the gradients are what the bases get."""
-        if isinstance(self.optimizer, ESAM):  # whose backward passes are its own
+        if isinstance(self.optimizer, ESAM):  # which runs backward itself
             self.call_hooks()
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a pass, and let nobody see the second."""
+        """Run a pass, and hide the second from hooks and metrics."""
         if self.optimizer.is_second_pass:
             if self.unscaled is not None:
                 self.unscaled.is_unscaled = False
@@ -185,7 +185,7 @@ class _Step:
         return self.closure(*args, **kwargs)
 
     def call_hooks(self) -> None:
-        """Say that the gradient is there."""
+        """Call `on_before_optimizer_step`."""
         call._call_callback_hooks(self.trainer, "on_before_optimizer_step", self.optimizer)
         call._call_lightning_module_hook(self.trainer, "on_before_optimizer_step", self.optimizer)
 
@@ -207,11 +207,11 @@ class _AutomaticStep(_Step):
         self._earlier: list[tuple[Tensor, Tensor]] = []
 
     def take(self) -> Any:
-        """Let the optimizer step on all micro-batches; returns the sum of their losses in the first pass."""
+        """Take the step on all micro-batches; returns the sum of their losses in the first pass."""
         if len(self._micro_batches) > 1:
             parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
             self._earlier = [(parameter, parameter.grad) for parameter in parameters if parameter.grad is not None]
-            for parameter, _ in self._earlier:  # the optimizer begins without gradients
+            for parameter, _ in self._earlier:  # the optimizer starts without gradients
                 parameter.grad = None
         return super().take()
 
@@ -228,7 +228,7 @@ class _AutomaticStep(_Step):
         return torch.stack(losses).sum() if losses else None
 
     def second(self) -> None:
-        """Repeat all micro-batches, of which the last one synchronises gradients."""
+        """Repeat all micro-batches; the last one syncs gradients."""
         strategy, last = self.trainer.strategy, self._micro_batches[-1]
         block = getattr(strategy, "block_backward_sync", nullcontext)
         for micro_batch in self._micro_batches:
@@ -249,22 +249,22 @@ class _AutomaticStep(_Step):
 
 
 class _FirstUnscaled:
-    """A scaler whose first pass was unscaled already, so that hooks see the gradient."""
+    """A scaler whose first pass is already unscaled, so that hooks see the true gradient."""
 
     def __init__(self, scaler: GradScaler) -> None:
         self._scaler = scaler
         self.is_unscaled = False
-        """Whether the gradients are, as they are between the two passes."""
+        """Whether the gradients are unscaled, as they are between the two passes."""
 
     def unscale(self, optimizer: SharpnessAware) -> None:
-        """Take out the scaler's factor from the gradients of the first pass."""
+        """Unscale the gradients of the first pass."""
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         with torch.no_grad():
             tensors.multiply_(gradients, self._scaler.inverse_scale())
         self.is_unscaled = True
 
     def inverse_scale(self) -> Tensor:
-        """1/scale, or 1 where that has been done."""
+        """1/scale, or 1 if the gradients are already unscaled."""
         inverse = self._scaler.inverse_scale()
         return torch.ones_like(inverse) if self.is_unscaled else inverse
 
@@ -274,7 +274,7 @@ class _FirstUnscaled:
 
 
 def backward_without_hooks(module: Any, optimizer: Any, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-    """A backward pass as the trainer's strategy runs it, of which hooks hear nothing."""
+    """A backward pass as the trainer's strategy runs it, without calling hooks."""
     strategy = module.trainer.strategy
     plugin = strategy.precision_plugin
     scaler = getattr(plugin, "scaler", None)

@@ -19,7 +19,7 @@ __all__ = ["SharpnessAwareMixin", "SharpnessAwareTrainer"]
 
 
 class MicroBatch(NamedTuple):
-    """One micro-batch of a step, and what it takes to repeat it."""
+    """One micro-batch of a step, and what is needed to repeat it."""
 
     inputs: Any
     num_items: Any
@@ -27,16 +27,17 @@ class MicroBatch(NamedTuple):
 
 
 class SharpnessAwareMixin:
-    """Put before a trainer that is derived from `transformers.Trainer`: it then trains with sharpness-aware optimizers.
+    """A mixin before a subclass of `transformers.Trainer` that lets it train with sharpness-aware optimizers.
 
-    The second pass repeats the `training_step` of every micro-batch, with the same dropout, inside the first pass's
-    last one. So losses, tokens and callbacks are those of the first pass; `max_grad_norm` clips the gradient that the
-    base optimizer gets; the weights are back before anybody looks. `log` is silent in the second pass; a `compute_loss`
-    that counts something itself can ask `self.is_second_pass`. With other optimizers nothing changes.
+    The second pass repeats the `training_step` of every micro-batch, with the same dropout, inside the last one of the
+    first pass. So losses, token counts and callbacks are those of the first pass; `max_grad_norm` clips the gradient
+    that the base optimizer gets; the weights are restored before `training_step` returns. `log` does nothing in the
+    second pass; a `compute_loss` that counts something itself can check `self.is_second_pass`. With other optimizers
+    nothing changes.
 
-    Optimizers are given as usual, by `optimizers=(optimizer, scheduler)`, or as a class:
+    Pass optimizers as usual, by `optimizers=(optimizer, scheduler)`, or as a class:
     `optimizer_cls_and_kwargs=(vsam.VSAM, {"rho": 0.05})` wraps the optimizer that the training arguments name, and
-    `{"rho": 0.05, "base": (torch.optim.SGD, {"lr": 0.1})}` one of your own, in the trainer's two groups.
+    `{"rho": 0.05, "base": (torch.optim.SGD, {"lr": 0.1})}` one of your own, with the trainer's two parameter groups.
 
     Cost: at a sampled step one more pass over its micro-batches, which are kept until then.
 
@@ -55,17 +56,17 @@ class SharpnessAwareMixin:
 
     @property
     def is_second_pass(self) -> bool:
-        """Whether the second pass is running, so that a `compute_loss` that counts something can leave it out."""
+        """Whether the second pass is running, so that a `compute_loss` that counts something can skip it."""
         optimizer = self._sharpness_aware()
         return optimizer is not None and optimizer.is_second_pass
 
     def create_accelerator_and_postprocess(self) -> None:
-        """Make the accelerator, which learns of the second pass."""
+        """Create the accelerator, and make it handle the second pass."""
         super().create_accelerator_and_postprocess()  # type: ignore[misc]
         adopt(self.accelerator)
 
     def create_optimizer(self, model: nn.Module | None = None) -> Any:
-        """Make the optimizer if none was given; a method of ours is put around its base."""
+        """Create the optimizer if none was passed; a method of ours wraps its base."""
         chosen = self.optimizer_cls_and_kwargs
         if self.optimizer is not None or chosen is None or not _is_method(chosen[0]):
             super().create_optimizer(model)  # type: ignore[misc]
@@ -79,7 +80,7 @@ class SharpnessAwareMixin:
             is_apart = settings.get("sync") == "rank"
             settings |= {"sync": "global"} if is_apart else {}
             self.optimizer = method(base, **{"model": self.model if model is None else model, **settings})
-            if is_apart:  # which the constructor refuses before there is a DDP module
+            if is_apart:  # which the constructor refuses until there is a DDP module
                 self.optimizer.sync = "rank"
         if isinstance(self._sharpness_aware(), ESAM):
             raise ValueError(
@@ -92,16 +93,16 @@ class SharpnessAwareMixin:
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None, **kwargs: Any
     ) -> Tensor:
-        """Run the first pass of a micro-batch; after the last one of a sampled step the second pass of all."""
+        """Run the first pass of a micro-batch; after the last one of a sampled step, the second pass of all."""
         run: Callable[..., Tensor] = super().training_step  # type: ignore[misc]
         optimizer = self._sharpness_aware()
         if optimizer is None:
             return run(model, inputs, num_items_in_batch, **kwargs)
         if self._micro_batches is None or not _has_gradient(optimizer):
-            self._micro_batches = []  # a step that was broken off is not repeated
+            self._micro_batches = []  # an interrupted step is not repeated
         rng = RngState({parameter.device for parameter in model.parameters()})
         self._micro_batches.append(MicroBatch(copy.copy(inputs), num_items_in_batch, rng))
-        with self.optimizer.no_sync():  # of the optimizer: for sync="rank"
+        with self.optimizer.no_sync():  # the optimizer's own, for sync="rank"
             loss = run(model, inputs, num_items_in_batch, **kwargs)
         if self.accelerator.sync_gradients:
             micro_batches, self._micro_batches = self._micro_batches, None
@@ -110,7 +111,7 @@ class SharpnessAwareMixin:
         return loss
 
     def log(self, *args: Any, **kwargs: Any) -> None:
-        """Log, unless it is the second pass."""
+        """Log, in the first pass only."""
         if not self.is_second_pass:
             super().log(*args, **kwargs)  # type: ignore[misc]
 
@@ -124,12 +125,12 @@ class SharpnessAwareMixin:
                 with nullcontext() if syncs else self.accelerator.no_sync(model):
                     super().training_step(model, inputs, num_items, **kwargs)  # type: ignore[misc]
         except BaseException:
-            optimizer.zero_grad()  # puts the weights back, for whoever catches this and goes on with a smaller batch
+            optimizer.zero_grad()  # restores the weights, in case the caller retries with a smaller batch
             raise
         optimizer._end_second_pass()
 
     def _sharpness_aware(self) -> SharpnessAware | None:
-        """The sharpness-aware optimizer, if it is one."""
+        """The trainer's optimizer, if it is sharpness-aware."""
         optimizer = self.optimizer
         while isinstance(optimizer, AcceleratedOptimizer):
             optimizer = optimizer.optimizer
@@ -152,11 +153,11 @@ def _is_method(kind: Any) -> bool:
 
 
 def _check_checkpoints(accelerator: Any, arguments: Any) -> None:
-    """Refuse before the first step what torch's functions would refuse at the first checkpoint."""
+    """Raise before the first step what would otherwise fail at the first checkpoint."""
     if accelerator.is_fsdp2 and arguments.save_strategy != "no" and not arguments.save_only_model:
         raise ValueError(
             "The Trainer's checkpoints under FSDP2 drop the optimizer's PSF, counters and generators: train with "
-            "save_only_model=True or save_strategy='no', and save the optimizer by "
+            "save_only_model=True or save_strategy='no', and save the optimizer with "
             "vsam.distributed.StatefulOptimizer(model, optimizer)."
         )
 
@@ -170,7 +171,7 @@ def _checked_base(base: Any) -> tuple[Any, dict[str, Any]] | None:
     got = base.__name__ if isinstance(base, type) else type(base).__name__
     raise ValueError(
         f'base must be a class and its settings, got {got}: write "base": (torch.optim.SGD, {{"lr": 0.1}}), or leave '
-        "it out for the optimizer that the training arguments name. A constructed one goes into optimizers=."
+        "it out for the optimizer that the training arguments name. Pass a constructed one as optimizers=."
     )
 
 

@@ -1,4 +1,4 @@
-"""The lab: data, models, recipes and training around the library, open to what users bring."""
+"""The lab: data, models, recipes and training around the library, extensible by users."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ __all__ = ["method", "model", "use"]
 
 
 def __getattr__(name: str) -> Any:
-    """`vsam.lab.method`, `model`, `use`, and `data`, a package that is a decorator too; imported when asked for."""
+    """Import `method`, `model`, `use` and `data` lazily; `data` is a package that doubles as a decorator."""
     if name in __all__:
         return getattr(importlib.import_module("vsam.lab.own"), name)
     if name == "data":

@@ -1,4 +1,4 @@
-"""Progress bars that fit the terminal: each takes one line, and neither the bar nor the time that is left is cut."""
+"""Progress bars that fit the terminal: one line each, without cutting the bar or the time left."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +21,7 @@ __all__ = ["bars_or_lines", "fit_name", "fit_note", "make_bars"]
 
 Shown = TypeVar("Shown")
 
-_NARROW = 100  # below so many columns a percentage stands for the count of steps
+_NARROW = 100  # below this width a percentage replaces the step count
 _PERCENT, _COUNT = len("100%"), len("9999999/9999999")
 _TIME, _GAPS, _SHORTEST_BAR = len("99:59:59"), 4, 10
 _SHORTEST_NAME, _USUAL_NOTE = 12, 20
@@ -29,7 +29,7 @@ _SHORTEST_NAME, _USUAL_NOTE = 12, 20
 
 @contextmanager
 def bars_or_lines(bars: Callable[[Progress], Shown], lines: Callable[[], Shown]) -> Iterator[Shown]:
-    """What shows progress on the standard error: bars if a person is watching, else lines."""
+    """Show progress on stderr: bars on a terminal, else lines."""
     if not sys.stderr.isatty():
         yield lines()
         return
@@ -38,7 +38,7 @@ def bars_or_lines(bars: Callable[[Progress], Shown], lines: Callable[[], Shown])
 
 
 def make_bars(console: Console) -> Progress:
-    """What draws the bars: a name, the bar, how far it is, the time that is left, and the field `note`."""
+    """The bars: a name, the bar, its progress, the time left, and the field `note`."""
     column = Column(no_wrap=True)
     count: ProgressColumn = TaskProgressColumn("{task.percentage:>3.0f}%", table_column=column, markup=False)
     return Progress(
@@ -52,13 +52,13 @@ def make_bars(console: Console) -> Progress:
 
 
 def fit_name(progress: Progress, name: str) -> str:
-    """A task's name, without its beginning where it would leave no room for a bar and a short note."""
+    """A task's name, cut at the start if it would leave no room for a bar and a short note."""
     most = max(_SHORTEST_NAME, _room(progress) - _USUAL_NOTE)
     return name if len(name) <= most else f"…{name[1 - most :]}"
 
 
 def fit_note(progress: Progress, parts: Sequence[str]) -> str:
-    """As many parts of a note as fit beside the longest name; the first one is cut if it must be."""
+    """As many parts of a note as fit next to the longest name; the first is cut if necessary."""
     room = max(1, _room(progress) - max((len(task.description) for task in progress.tasks), default=0))
     note, *others = parts
     if len(note) > room:
@@ -70,6 +70,6 @@ def fit_note(progress: Progress, parts: Sequence[str]) -> str:
 
 
 def _room(progress: Progress) -> int:
-    """Columns that are left for a name and a note."""
+    """Columns left for a name and a note."""
     width = progress.console.width
     return width - _SHORTEST_BAR - (_PERCENT if width < _NARROW else _COUNT) - _TIME - _GAPS

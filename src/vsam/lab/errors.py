@@ -1,4 +1,4 @@
-"""The ways in which the lab fails: by what the user gave, by two at once, by damaged files, and while running."""
+"""The lab's errors: bad user input, a busy run, damaged files, and failures while running."""
 
 import difflib
 from collections.abc import Iterable
@@ -24,30 +24,30 @@ class DataError(ValueError):
 
 
 class InUseError(UserError):
-    """Another process is at work on the same run."""
+    """Another process is working on the same run."""
 
 
 class RunError(RuntimeError):
-    """Something failed while running; the message says what, and how to go on. Exit code 1."""
+    """Something failed while running; the message says what, and how to continue. Exit code 1."""
 
 
 class DamagedError(RunError):
-    """The files of a run are damaged, or another run's: it must be trained again; other runs are not concerned."""
+    """A run's files are damaged or belong to another run: it must be retrained. Other runs are unaffected."""
 
 
 class LostRankError(RunError):
-    """Another process of the same run has ended, or does not answer."""
+    """Another process of the same run has exited or does not respond."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory has run out: Python's, torch's on the CPU, or a GPU's; told without importing torch."""
+    """Whether memory ran out, in Python, in torch on the CPU or on a GPU; decided without importing torch."""
     said = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
     is_torchs = isinstance(error, RuntimeError) and any(text in str(error) for text in said)
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or is_torchs
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint to what may have been meant, and all that there is; it begins with a space."""
+    """A 'Did you mean' hint and the known names; begins with a space."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return (f" Did you mean {near[0]!r}?" if near else "") + f" Known: {', '.join(known) or 'none'}."

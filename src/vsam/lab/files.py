@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and read only where they are files."""
+"""Atomic writes, and reads of regular files only."""
 
 import errno
 import os
@@ -20,15 +20,15 @@ __all__ = [
     "write_output",
 ]
 
-_DEEPEST = 32  # far beyond any file of ours; Python itself gives up at some hundreds, wherever it then is
-_NOT_REGULAR = "it is a device, a pipe or the like, not a regular file"
+_DEEPEST = 32  # far deeper than any of our files; Python's own recursion fails at some hundreds
+_NOT_REGULAR = "it is a device or a pipe, not a regular file"
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Replace the file at `path` by `content`; on any failure the old file stays as it was.
+    """Replace the file at `path` with `content`; on any failure the old file is unchanged.
 
-    A link is kept, and the file that it leads to is replaced. What is not a regular file is refused. When this returns
-    the file is on the disk, its name included, and stays there if the power fails.
+    A symlink is kept and its target replaced. Anything but a regular file is an error. When this returns, the file
+    and its directory entry are on disk and survive a power failure.
     """
     data = content.encode() if isinstance(content, str) else content
     temporary = None
@@ -48,11 +48,11 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     except OSError as error:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
-        raise RunError(f"{path} could not be written: {error.strerror}. What was there before is untouched.") from error
+        raise RunError(f"{path} could not be written: {error.strerror}. Nothing was changed.") from error
 
 
 def append(path: Path, content: str) -> None:
-    """Add to the end of a file, which is created where there is none; when this returns it is on the disk."""
+    """Append to a file, created if missing; when this returns, the content is on disk."""
     is_new = not path.exists()
     _check_regular(path)
     with path.open("ab") as file:
@@ -64,7 +64,7 @@ def append(path: Path, content: str) -> None:
 
 
 def read_regular(path: Path) -> bytes:
-    """The content of a file; of a pipe or a device, which might never end, an `OSError`."""
+    """The content of a file. A pipe or a device, which might never end, raises an `OSError`."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise OSError(errno.EINVAL, _NOT_REGULAR, str(path))
@@ -72,7 +72,7 @@ def read_regular(path: Path) -> bytes:
 
 
 def is_too_deep(content: object) -> bool:
-    """Whether what a file holds is nested beyond what Python's own functions can follow."""
+    """Whether a file's content is nested too deeply for Python's own functions."""
     level = [content]
     for _ in range(_DEEPEST):
         nested = [one for one in level if isinstance(one, list | dict)]
@@ -81,7 +81,7 @@ def is_too_deep(content: object) -> bool:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder that can be written to, or say why that fails."""
+    """Create a writable folder, or say why that fails."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -91,21 +91,21 @@ def make_folder(path: Path) -> None:
 
 
 def check_output(path: Path | None) -> None:
-    """Say, before hours of work, why `write_output` could not write a file; its folder is created."""
+    """Fail early, before hours of work, if `write_output` could not write the file; creates its folder."""
     if path is None or is_standard_output(path):
         return
     if path.is_dir():
-        raise UserError(f"{path} is a folder: give the name of a file.")
+        raise UserError(f"{path} is a folder: give a file name.")
     try:
         _check_regular(path)
         target = _followed(path)
     except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}. Give the name of a file.") from error
+        raise UserError(f"{path} cannot be written: {error.strerror}. Give a file name.") from error
     make_folder(target.parent)
 
 
 def write_output(path: Path | None, text: str) -> None:
-    """Write a file that the user named, or to the standard output; nothing where none was named."""
+    """Write to the file that the user named or to stdout; do nothing if no file was named."""
     if is_standard_output(path):
         sys.stdout.write(text)
     elif path is not None:
@@ -113,12 +113,12 @@ def write_output(path: Path | None, text: str) -> None:
 
 
 def is_standard_output(path: Path | None) -> bool:
-    """Whether a file that the user named is the standard output: `-`, or one of the system's names for it."""
+    """Whether the path means stdout: `-`, or one of the system's names for it."""
     return str(path) in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
 def _check_regular(path: Path) -> None:
-    """Refuse what is there and is no regular file, or a name for an open stream; folders are left to the caller."""
+    """Reject a path that exists but is not a regular file, or that names an open stream; the caller handles folders."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -129,12 +129,12 @@ def _check_regular(path: Path) -> None:
 
 
 def _followed(path: Path) -> Path:
-    """Where a link leads in the end, even if nothing is there yet; a path without links is itself."""
+    """Where a symlink finally leads, even if nothing exists there yet; other paths are returned as they are."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def _sync_folder(path: Path) -> None:
-    """Have the names in a folder on the disk, where its file system can do that."""
+    """Flush a folder's entries to disk, where the file system supports it."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError:  # where folders cannot be opened

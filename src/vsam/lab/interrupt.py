@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at a moment when nothing is half done."""
+"""Defer Ctrl-C and SIGTERM until nothing is half done."""
 
 import signal
 import threading
@@ -9,22 +9,22 @@ from types import FrameType
 __all__ = ["deferred_interrupt", "treat_sigterm_like_ctrl_c"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_is_pressed: list[Callable[[], bool]] = []  # of the block that is entered, if any
+_is_pressed: list[Callable[[], bool]] = []  # of the active block, if any
 
 
 def treat_sigterm_like_ctrl_c() -> None:
-    """Have SIGTERM, which schedulers send before they kill, raise `KeyboardInterrupt` too."""
+    """Make SIGTERM, which schedulers send before they kill, raise `KeyboardInterrupt` too."""
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Take note of Ctrl-C and SIGTERM; the function that is given tells whether one came, a second is raised at once.
+    """Defer Ctrl-C and SIGTERM; the yielded function says whether one came. A second one is raised at once.
 
-    Whoever asks saves what is to be saved, and raises `KeyboardInterrupt`; at the latest it is raised when the block is
-    left, of nested blocks the outermost. A database that is interrupted within a transaction stays locked, and a run
-    that is interrupted within a step would lose what it did since its last checkpoint.
+    The caller checks, saves its state and raises `KeyboardInterrupt`; otherwise it is raised when the block is left (of
+    nested blocks, the outermost). A database interrupted within a transaction stays locked, and a run interrupted
+    within a step would lose its work since the last checkpoint.
     """
     if _is_pressed:
         yield _is_pressed[0]
@@ -37,8 +37,8 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
         if count > 1:
             raise KeyboardInterrupt
 
-    is_main = threading.current_thread() is threading.main_thread()  # signals are the main thread's business
-    # Handlers of others stay: they may ignore a signal, or have something else in mind.
+    is_main = threading.current_thread() is threading.main_thread()  # only the main thread handles signals
+    # Handlers set by others stay: they may ignore the signal or handle it differently.
     ours = [number for number in _SIGNALS if is_main and signal.getsignal(number) is signal.default_int_handler]
     for number in ours:
         signal.signal(number, note)

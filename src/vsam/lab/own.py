@@ -1,4 +1,4 @@
-"""What users bring along: methods, models and data sets of their own, from a file or an installed package."""
+"""The user's own methods, models and datasets, from a file or an installed package."""
 
 import hashlib
 import importlib.metadata
@@ -19,7 +19,7 @@ from vsam.lab.files import read_regular
 __all__ = ["GROUP", "Own", "call", "find_own", "list_own", "method", "model", "origins", "register", "use"]
 
 GROUP = "vsam.lab"
-"""The group of entry points by which an installed package brings its own."""
+"""The entry point group through which an installed package registers its own."""
 
 Kind = Literal["method", "model", "data"]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -27,12 +27,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Own:
-    """Something that a user brought.
+    """A method, model or dataset of the user's own.
 
     Args:
         name: in recipes and lists.
         make: the user's function.
-        origin: the file, or the package, that it comes from; empty for one that was registered by hand.
+        origin: the file or package it comes from; empty if it was registered by hand.
         version: the file's checksum, or the package's version.
     """
 
@@ -55,7 +55,7 @@ _used: dict[str, str] = {}
 def method(name: str) -> Callable[[Function], Function]:
     """Add a method of your own: decorate a function that returns an optimizer, or one or more parts.
 
-    The function is called with those of `base`, `model`, `recipe`, `rho`, `seed` and `total_steps` that it has as
+    The function receives those of `base`, `model`, `recipe`, `rho`, `seed` and `total_steps` that it declares as
     arguments. Its other arguments need defaults: they are its settings, `own.NAME` in recipes.
 
     Example:
@@ -72,27 +72,26 @@ def model(name: str) -> Callable[[Function], Function]:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether it can be named on the command line, in lists too, and be a folder."""
+    """Whether the name works on the command line, in comma-separated lists and as a folder."""
     strange = any(sign in name for sign in "/\\:,") or not name.isprintable()
     return bool(name) and not strange and name == name.strip() and name not in ("all", ".", "..")
 
 
 def register(kind: Kind, name: str) -> Callable[[Function], Function]:
-    """Add something of a kind by a name that nobody else has."""
+    """Register something of a kind under an unused name."""
 
     def decorate(make: Function) -> Function:
         if not callable(make):
             raise UserError(f"@vsam.lab.{kind}({name!r}) must decorate a function, got {type(make).__name__}.")
         if not isinstance(name, str) or not _is_plain(name):
             raise UserError(
-                f"A {kind} needs a plain name, printable, without slashes, colons and commas, and not 'all', got "
-                f"{name!r}."
+                f"A {kind} needs a plain name: printable, no slashes, colons or commas, and not 'all'. Got {name!r}."
             )
         origin, version = _origin[-1]
         before = _known[kind].get(name)
         if _is_ours(kind, name) or (before is not None and before.origin != origin):
             whose = f"from {before.origin}" if before is not None else "in vsam"
-            raise UserError(f"There is a {kind} {name!r} already, {whose}. Choose another name.")
+            raise UserError(f"A {kind} named {name!r} already exists {whose}. Choose another name.")
         _known[kind][name] = Own(name, make, origin, version)
         return make
 
@@ -100,9 +99,9 @@ def register(kind: Kind, name: str) -> Callable[[Function], Function]:
 
 
 def use(path: str | Path) -> str:
-    """Import a Python file whose decorated functions join the lists; returns its checksum.
+    """Import a Python file and register its decorated functions; returns its checksum.
 
-    The same file a second time changes nothing; one that has changed replaces what it had brought.
+    Importing the same file twice changes nothing; a changed file replaces what it registered before.
     """
     file = Path(path).expanduser().resolve()
     try:
@@ -115,7 +114,7 @@ def use(path: str | Path) -> str:
         name = f"vsam_own_{file.stem}"
         spec = importlib.util.spec_from_file_location(name, file)
         if spec is None or spec.loader is None:
-            raise UserError(f"--use {path}: give a Python file, whose name ends in .py.")
+            raise UserError(f"--use {path}: give a Python file with a name ending in .py.")
         sys.modules[name] = module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
@@ -123,12 +122,12 @@ def use(path: str | Path) -> str:
             raise
         except (Exception, SystemExit) as error:
             lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == str(file)]
-            where = f" in line {lines[-1]}" if lines else ""
+            where = f" on line {lines[-1]}" if lines else ""
             reason = f"{type(error).__name__}: {error}"
-            raise UserError(f"--use {path}: importing it fails{where}: {reason}. Mend the file.") from error
+            raise UserError(f"--use {path}: the import failed{where}: {reason}. Fix the file.") from error
         if not added():
             raise UserError(
-                f"--use {path} brings nothing along: decorate a function in it with @vsam.lab.method(NAME), "
+                f"--use {path} registers nothing: decorate a function in it with @vsam.lab.method(NAME), "
                 "@vsam.lab.model(NAME) or @vsam.lab.data(NAME)."
             )
     _used[str(file)] = checksum
@@ -136,25 +135,25 @@ def use(path: str | Path) -> str:
 
 
 def find_own(kind: Kind, name: str) -> Own | None:
-    """What a user brought by that name, if anything."""
+    """What the user registered under that name, if anything."""
     load_packages()
     return _known[kind].get(name)
 
 
 def list_own(kind: Kind) -> list[Own]:
-    """All of a kind, in the order in which they came."""
+    """All of a kind, in order of registration."""
     load_packages()
     return list(_known[kind].values())
 
 
 def origins(**names: str) -> dict[str, str]:
-    """The files and packages that these come from, with their checksums or versions; a name by its kind."""
+    """The files and packages that the named ones come from, with checksums or versions; names are given by kind."""
     found = [find_own(kind, names[kind]) for kind in _known if kind in names]
     return {own.origin: own.version for own in found if own is not None and own.origin}
 
 
 def call(own: Own, given: Mapping[str, Any], **settings: Any) -> Any:
-    """Call the user's function with those of the given values that it asks for, and its own settings."""
+    """Call the user's function with those of the given values that it declares, and its own settings."""
     parameters = inspect.signature(own.make).parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     chosen = {name: value for name, value in given.items() if name in parameters or takes_all}
@@ -162,13 +161,13 @@ def call(own: Own, given: Mapping[str, Any], **settings: Any) -> Any:
         return own.make(**chosen, **settings)
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
-            raise  # from within the function
+            raise  # raised inside the function
         raise UserError(f"{own.name!r} of {own.origin}: {error}. It is called with {', '.join(given)}.") from error
 
 
 @cache
 def load_packages() -> None:
-    """Import what installed packages bring by their entry points."""
+    """Import what installed packages register through entry points."""
     for point in importlib.metadata.entry_points(group=GROUP):
         package = point.dist.name if point.dist else point.value
         with _importing(package, f"version {point.dist.version if point.dist else '?'}"):
@@ -176,14 +175,14 @@ def load_packages() -> None:
                 point.load()
             except Exception as error:
                 raise UserError(
-                    f"The installed package {package} cannot be imported: {type(error).__name__}: {error}. Mend or "
-                    f"remove it (entry point {point.name!r} of group {GROUP!r})."
+                    f"The installed package {package} cannot be imported: {type(error).__name__}: {error}. Fix or "
+                    f"uninstall it (entry point {point.name!r} of group {GROUP!r})."
                 ) from error
 
 
 @contextmanager
 def _importing(origin: str, version: str) -> Iterator[Callable[[], bool]]:
-    """Whatever is registered meanwhile has this origin; if the import fails, nothing of it stays."""
+    """Give this origin to everything registered in the block; if the import fails, none of it stays."""
     before = {kind: dict(found) for kind, found in _known.items()}
     for found in _known.values():
         for name in [name for name, own in found.items() if own.origin == origin]:

@@ -1,4 +1,4 @@
-"""Names that came from a file or a user, as text that can be shown: one function for each format."""
+"""Names from files and users as displayable text: one function per format."""
 
 import html
 import re
@@ -7,7 +7,7 @@ from rich.text import Text
 
 __all__ = ["for_csv", "for_latex", "for_markdown", "for_terminal", "one_line", "printable", "shortened"]
 
-# Characters that turn the direction of the text around them are among these: they can make it say something else.
+# Includes bidirectional controls, which can make text read as something else.
 _CONTROL = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
@@ -25,7 +25,7 @@ _LATEX = {
 
 
 def printable(value: object) -> str:
-    """Any value as text; what can be shown nowhere becomes �."""
+    """Any value as text; characters that cannot be displayed become �."""
     return _CONTROL.sub("�", str(value))
 
 
@@ -35,27 +35,27 @@ def one_line(value: object) -> str:
 
 
 def shortened(name: str, most: int) -> str:
-    """A name of at most so many characters, without its middle if it is longer."""
+    """A name of at most `most` characters, shortened in the middle if it is longer."""
     return name if len(name) <= most else f"{name[: most // 2]}…{name[len(name) - (most - 1) // 2 :]}"
 
 
 def for_terminal(value: object) -> Text:
-    """Text for rich that is shown as it is: brackets are no markup, and nothing in it commands the terminal."""
+    """Text for rich, shown literally: no markup, no control characters."""
     return Text(printable(value).replace("\r", "�"))
 
 
 def for_markdown(value: object) -> str:
-    """Text within a line or a table's cell of Markdown; nothing in it ends the cell or is HTML."""
+    """Text for a line or a table cell of Markdown: it cannot end the cell, and is never HTML."""
     return re.sub(r"([\\`*_{}\[\]|#!])", r"\\\1", html.escape(one_line(value), quote=False))
 
 
 def for_latex(value: object) -> str:
-    """Text within a line or a table's cell of LaTeX; nothing in it is a command, a comment or the cell's end."""
+    """Text for a line or a table cell of LaTeX: no commands, no comments, and it cannot end the cell."""
     return "".join(_LATEX.get(sign, sign) for sign in one_line(value))
 
 
 def for_csv(value: object) -> object:
-    """A cell that no spreadsheet takes for a formula: such a text gets an apostrophe before it; numbers stay."""
+    """A cell that no spreadsheet takes for a formula: such text gets a leading apostrophe. Numbers stay."""
     if not isinstance(value, str):
         return value
     text = printable(value)

@@ -1,4 +1,4 @@
-"""What `torchrun` says of the processes that it has started; read without importing torch."""
+"""What `torchrun` tells the processes it started; read without importing torch."""
 
 import os
 
@@ -10,19 +10,19 @@ _NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 def num_started() -> int:
-    """How many processes torchrun has started; 1 where it has not been used."""
+    """How many processes torchrun started; 1 without torchrun."""
     return int(os.environ["WORLD_SIZE"]) if all(name in os.environ for name in _NEEDED) else 1
 
 
 def is_quiet() -> bool:
-    """Whether another process on this machine says the same: one of them is enough."""
+    """Whether another process on this machine prints the same output: one is enough."""
     return num_started() > 1 and os.environ["LOCAL_RANK"] != "0"
 
 
 def check_command(name: str | None) -> None:
-    """Refuse commands that several processes would only run several times."""
+    """Reject commands that several processes would only repeat."""
     if num_started() > 1 and name != "train":
         raise UserError(
-            f"torchrun is for vsam train: {num_started()} processes of vsam {name or ''} would do the same work. Start "
-            "it without torchrun; compare and study give each run several processes by --ray --workers N."
+            f"torchrun is for vsam train: {num_started()} processes of vsam {name or ''} would repeat the same work. "
+            "Run it without torchrun; compare and study take --ray --workers N for several processes per run."
         )

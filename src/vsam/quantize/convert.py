@@ -25,19 +25,19 @@ def quantize(
     """Return a copy of the model that trains with quantized weights and activations.
 
     Every `Conv2d` and `Linear` becomes a `QuantConv2d` or `QuantLinear` under the same name, with the
-    parameters `weight_step` and `activation_step` beside its weight; subclasses of the two stay as they
-    are. First and last are meant in the order of registration. The input of the first layer is signed, that
-    of the others unsigned, as it is behind a ReLU; where it has negative values all the same, they become
-    zero, and a warning is logged on the first batch.
+    parameters `weight_step` and `activation_step` besides its weight; subclasses of the two stay as they
+    are. First and last refer to the order of registration. The input of the first layer is signed, that of
+    the others unsigned, as after a ReLU; negative values there become zero, and a warning is logged on the
+    first batch.
 
-    Cost: no passes more; the quantizers' elementwise work, and two numbers a layer.
+    Cost: no extra pass; the quantizers' elementwise work, and two numbers per layer.
 
     Args:
-        model: the full-precision model, best a trained one; it is not changed.
+        model: the full-precision model, preferably trained; it is not changed.
         weight_bits: 2 to 32.
-        activation_bits: 2 to 32, of the layers' inputs.
-        first_last_bits: 2 to 32, both kinds of bits of the first and the last layer.
-        signed_inputs: names of other layers whose inputs have negative values that matter; `*` stands for any
+        activation_bits: 2 to 32, for the layers' inputs.
+        first_last_bits: 2 to 32, for weights and inputs of the first and the last layer.
+        signed_inputs: names of other layers whose inputs have negative values that matter; `*` matches any
             part of a name.
 
     Example:
@@ -52,16 +52,16 @@ def quantize(
     check_bits("first_last_bits", first_last_bits)
     copied = copy.deepcopy(model)
     if any(isinstance(module, QuantizedLayer) for module in copied.modules()):
-        raise ValueError("the model is quantized already: quantize its full-precision original.")
+        raise ValueError("the model is already quantized: quantize its full-precision original.")
     layers = {name: module for name, module in copied.named_modules() if type(module) in _QUANTIZED}
     if not layers:
-        raise ValueError("the model has no Conv2d and no Linear: there is nothing to quantize.")
+        raise ValueError("the model has no Conv2d or Linear layers: there is nothing to quantize.")
     if unknown := [name for name in signed_inputs if not any(fnmatchcase(layer, name) for layer in layers)]:
         raise ValueError(f"signed_inputs names {sorted(unknown)}, but the layers are {list(layers)}.")
     first, last = next(iter(layers)), list(layers)[-1]
     for name, layer in layers.items():
         is_end = name in (first, last)
-        # In place, so that whoever holds the layer keeps it: shared layers, tied weights, hooks.
+        # In place, so that references to the layer stay valid: shared layers, tied weights, hooks.
         layer.__class__ = _QUANTIZED[type(layer)]
         assert isinstance(layer, QuantizedLayer)
         layer.name = name
@@ -80,7 +80,7 @@ def parameter_groups(
 
     Args:
         model: a model from `quantize`.
-        weight_decay: of the weights, biases and normalisation parameters; at least 0.
+        weight_decay: for weights, biases and normalisation parameters; at least 0.
         perturb_steps: whether a sharpness-aware optimizer perturbs the step sizes too (`group["perturb"]`).
 
     Example:

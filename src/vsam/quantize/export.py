@@ -1,4 +1,4 @@
-"""What a quantized model is on disk: integers and scales, and how many bytes they take."""
+"""A quantized model on disk: integers and scales, and how many bytes they take."""
 
 import math
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class LayerSize:
 
 @dataclass(frozen=True)
 class SizeReport:
-    """The sizes of a model: its quantized layers, and the rest (normalisation, say) in full precision."""
+    """The sizes of a model: its quantized layers, and the rest (such as normalisation) in full precision."""
 
     layers: tuple[LayerSize, ...]
     rest_bytes: int

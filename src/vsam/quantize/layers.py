@@ -19,22 +19,22 @@ logger = logging.getLogger(__name__)
 class QuantizedLayer(nn.Module):
     """What quantized layers share: two step sizes, the ranges of their integers, and the first batch.
 
-    Weights are signed, −2^(b−1) … 2^(b−1)−1; inputs unsigned, 0 … 2^b−1, as they are behind a ReLU, or
-    signed. A step size starts at `2 · mean|v| / √Qp`: the weights' at once, the input's on the first batch
-    in training mode (that of all processes of a distributed run), once: the buffer `initialised` is
-    saved with the rest. An evaluation before that is an error. The gradient of a step is scaled by
+    Weights are signed, −2^(b−1) … 2^(b−1)−1; inputs are unsigned, 0 … 2^b−1, as after a ReLU, or signed. A
+    step size starts at `2 · mean|v| / √Qp`: for the weights at construction, for the input once, on the
+    first batch in training mode (over all processes of a distributed run); the buffer `initialised` is
+    saved with the rest. Evaluating before that raises an error. The gradient of a step size is scaled by
     `1/√(numel · Qp)`, for inputs with the numel of one sample.
 
     Args:
         *args: as for the full-precision layer.
         weight_bits: 2 to 32.
-        activation_bits: 2 to 32, of the layer's input.
+        activation_bits: 2 to 32, for the layer's input.
         signed_input: whether the input may be negative.
         **kwargs: as for the full-precision layer.
     """
 
     name: str = ""
-    """What the model calls the layer, for messages."""
+    """The layer's name in the model, for messages."""
 
     weight: Tensor
     _unbatched_dims: int
@@ -86,7 +86,7 @@ class QuantizedLayer(nn.Module):
 
     def has_step(self) -> bool:
         """Return whether the input's step size has been set."""
-        # Asked of the buffer until it says yes, then never again: asking makes the device wait.
+        # Read from the buffer until it is True, then never again: reading it costs a device sync.
         if not self._is_initialised:
             self._is_initialised = bool(self.initialised)
         return self._is_initialised
@@ -107,11 +107,11 @@ class QuantizedLayer(nn.Module):
         if not self.training:
             raise RuntimeError(
                 f"{self} has no step size for its input yet: the first batch in training mode sets it. "
-                "Train for a step, or load a trained state, before evaluating."
+                "Train for one step, or load a trained state dict, before evaluating."
             )
         size = _mean_size(inputs)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            count = inputs.numel()  # of a process without a sample: none, and no mean
+            count = inputs.numel()  # zero, and no mean, on a process without a sample
             total = torch.stack([size * count if count else torch.zeros_like(size), torch.full_like(size, count)])
             torch.distributed.all_reduce(total)
             size = total[0] / total[1]
@@ -120,8 +120,8 @@ class QuantizedLayer(nn.Module):
         share = 0.0 if self.signed_input else float((inputs < 0).float().mean())
         if share > 0:
             logger.warning(
-                "%s: %.1f %% of its input is negative, which an unsigned quantizer sets to 0. Name the layer in "
-                "`signed_inputs` of quantize() unless that is meant.",
+                "%s: %.1f %% of its input is negative, which an unsigned quantizer sets to 0. Unless that is "
+                "intended, pass the layer's name in `signed_inputs` of quantize().",
                 self.name or self,
                 100 * share,
             )
@@ -157,7 +157,7 @@ class QuantLinear(QuantizedLayer, nn.Linear):
 
 
 def check_bits(name: str, bits: int) -> int:
-    """Return `bits` if they are an integer from 2 to 32."""
+    """Return `bits` if it is an integer from 2 to 32."""
     if isinstance(bits, bool) or not isinstance(bits, int) or not 2 <= bits <= 32:
         raise ValueError(f"{name} must be an integer from 2 to 32, got {bits!r}: one bit has no positive level.")
     return bits
@@ -172,5 +172,5 @@ def _mean_size(values: Tensor) -> Tensor:
 
 
 def _initial_step(mean_size: Tensor, high: int) -> Tensor:
-    """`2 · mean|v| / √Qp`; where all values are zero, a range of about −1 … 1."""
+    """`2 · mean|v| / √Qp`; if all values are zero, a range of about −1 … 1."""
     return torch.where(mean_size > 0, 2 * mean_size / math.sqrt(high), 1 / high)

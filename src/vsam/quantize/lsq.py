@@ -13,21 +13,21 @@ SMALLEST_STEP = 1e-12
 def lsq(values: Tensor, step: Tensor, low: int, high: int, scale: float = 1.0) -> Tensor:
     """Round `values` to multiples of `step` from `low` to `high`: `v̂ = s · round(clip(v/s, Qn, Qp))`.
 
-    The gradient is that of the straight-through estimator: rounding counts as adding a constant. With v/s
-    inside [Qn, Qp], ends included, `dv̂/dv = 1` and `dv̂/ds = round(v/s) − v/s`; below `dv̂/dv = 0` and
-    `dv̂/ds = Qn`; above 0 and Qp. Second derivatives are zero, as those of that surrogate are.
+    The gradient is the straight-through estimator: rounding counts as adding a constant. With v/s inside
+    [Qn, Qp], ends included, `dv̂/dv = 1` and `dv̂/ds = round(v/s) − v/s`; below `dv̂/dv = 0` and
+    `dv̂/ds = Qn`; above 0 and Qp. Second derivatives are zero, as for that surrogate.
 
-    The step in force is `max(|s|, 1e-12)`: never zero or negative, wherever an optimizer or a perturbation
+    The effective step is `max(|s|, 1e-12)`: never zero or negative, wherever an optimizer or a perturbation
     has pushed `s`. A step that was pushed through zero thus acts like its mirror image, instead of
-    silencing the layer as a floor would; its gradient carries the sign of `s` (+1 at zero), so that it is
-    never stuck.
+    silencing the layer as a floor would; its gradient carries the sign of `s` (+1 at zero), so it never
+    gets stuck.
 
-    Computed in float32 or wider, returned in the type of `values`. Saves nothing but its inputs for the
-    backward pass.
+    Computed in float32 or wider, returned in the dtype of `values`. Saves only its inputs for the backward
+    pass.
 
     Args:
         values: what is quantized, floating point.
-        step: s, of a shape that broadcasts to that of `values`; usually a single number.
+        step: s, broadcastable to the shape of `values`; usually a single number.
         low: Qn, the lowest integer.
         high: Qp > Qn, the highest integer.
         scale: multiplies the gradient of `step`; LSQ takes `1/√(numel · Qp)`.
@@ -41,19 +41,19 @@ def lsq(values: Tensor, step: Tensor, low: int, high: int, scale: float = 1.0) -
     if low >= high:
         raise ValueError(f"low must be below high, got {low} and {high}.")
     if not values.is_floating_point():
-        raise ValueError(f"values must be floating point, got {values.dtype}: integers are quantized already.")
+        raise ValueError(f"values must be floating point, got {values.dtype}: integers are already quantized.")
     quantized = _Quantizer.apply(values, step, low, high, scale)  # type: ignore[no-untyped-call]
     assert isinstance(quantized, Tensor)
     return quantized
 
 
 def positive_step(step: Tensor) -> Tensor:
-    """Return the step size in force, `max(|s|, 1e-12)`, in float32 or wider."""
+    """Return the effective step size, `max(|s|, 1e-12)`, in float32 or wider."""
     return step.to(torch.promote_types(step.dtype, torch.float32)).abs().clamp_min(SMALLEST_STEP)
 
 
 def integer_codes(values: Tensor, step: Tensor, low: int, high: int) -> Tensor:
-    """Return `round(clip(v/s, Qn, Qp))`: whole numbers, still as floating point."""
+    """Return `round(clip(v/s, Qn, Qp))`: integers, still in floating point."""
     return _ratio(values, step).clamp(low, high).round_()
 
 
@@ -78,7 +78,7 @@ class _Quantizer(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = gradients
         values, step = ctx.saved_tensors
-        # Constants of the surrogate, also where the backward pass is differentiated again.
+        # Constants of the surrogate, also if the backward pass is differentiated again.
         with torch.no_grad():
             ratio = _ratio(values, step)
             clipped = ratio.clamp(ctx.low, ctx.high)

@@ -1,4 +1,4 @@
-"""Losses that ask the model to agree with its own past: sharpness-aware training with one gradient a step."""
+"""Losses that ask the model to agree with its own past: sharpness-aware training with one gradient per step."""
 
 from vsam.trajectory.loss import TrajectoryLoss, trajectory_loss
 from vsam.trajectory.memory import LogitMemory

@@ -14,20 +14,20 @@ __all__ = ["TrajectoryLoss", "trajectory_loss"]
 
 
 def trajectory_loss(logits: Tensor, old: Tensor, temperature: float, known: Tensor | None = None) -> Tensor:
-    """Return `τ² · KL( softmax(old/τ) ‖ softmax(logits/τ) )`, meaned over the batch.
+    """Return `τ² · KL( softmax(old/τ) ‖ softmax(logits/τ) )`, averaged over the batch.
 
     The gradient flows through `logits` only and is `τ · (softmax(logits/τ) − softmax(old/τ)) / batch`. It
-    is computed in float32 or wider, so that it is safe under autocast.
+    is computed in float32 or wider, so it is safe under autocast.
 
     Args:
         logits: predictions, examples × classes.
         old: older predictions of the same examples.
         temperature: τ > 0.
-        known: one boolean per example; an example that is not known adds nothing, and still counts in the mean.
+        known: one boolean per example; an unknown example adds nothing, but still counts in the mean.
     """
     if logits.dim() != 2 or old.shape != logits.shape:
         raise ValueError(
-            "logits must be a matrix, examples × classes, of the same shape as the older ones, "
+            "logits must be a matrix, examples × classes, with the same shape as the older ones, "
             f"got {tuple(logits.shape)} and {tuple(old.shape)}."
         )
     dtype = torch.promote_types(logits.dtype, torch.float32)
@@ -40,7 +40,7 @@ def trajectory_loss(logits: Tensor, old: Tensor, temperature: float, known: Tens
 
 
 class TrajectoryLoss(nn.Module, ABC):
-    """What SAF and MESA share: the settings, the plain loss, and when the trajectory joins it.
+    """What SAF and MESA share: the settings, the plain loss, and when the trajectory term is added.
 
     The plain loss is `torch.nn.functional.cross_entropy` with its own form of label smoothing ε: `1 − ε +
     ε/C` on the target and `ε/C` elsewhere. Up to and including `start_epoch`, and in `eval()`, the loss is
@@ -54,7 +54,7 @@ class TrajectoryLoss(nn.Module, ABC):
     """
 
     name: str
-    """What the loss was published as."""
+    """The name it was published under."""
 
     def __init__(self, temperature: float, weight: float, start_epoch: int, label_smoothing: float) -> None:
         super().__init__()
@@ -64,24 +64,24 @@ class TrajectoryLoss(nn.Module, ABC):
         self.label_smoothing = check_fraction("label_smoothing", label_smoothing)
 
     def plain(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the cross entropy with the label smoothing."""
+        """Return the cross entropy with label smoothing."""
         return F.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
 
     def is_active(self, epoch: int) -> bool:
-        """Return whether the trajectory is a part of the loss in this epoch."""
+        """Return whether the trajectory term is part of the loss in this epoch."""
         return check_count("epoch", epoch, least=0, why="the first one is 0") > self.start_epoch and self.training
 
     def describe(self, optimizer: Optimizer | None = None) -> str:
         """In plain words: what the loss does, what it costs, and whether it was published with this optimizer."""
-        start = f"From epoch {self.start_epoch + 1} on" if self.start_epoch >= 0 else "From the beginning"
+        start = f"From epoch {self.start_epoch + 1} on" if self.start_epoch >= 0 else "From the start"
         origin = f"Published as {self.name} (Du et al., NeurIPS 2022)"
         if isinstance(optimizer, SharpnessAware):
-            origin += ", never with a second gradient: experimental"
+            origin += ", but not with a second gradient: experimental"
         return f"{start} it adds {self.weight:g} of the distance {self._describe()}. {origin}."
 
     @abstractmethod
     def _describe(self) -> str:
-        """From what, and at which cost, as the end of a sentence and a sentence."""
+        """The distance from what, to end a sentence, and the cost, as another sentence."""
 
     def extra_repr(self) -> str:
         """Return the settings as shown by `repr`."""

@@ -1,4 +1,4 @@
-"""The logits of every training example in the last epochs: what SAF compares with."""
+"""The logits of every training example in the last epochs, which SAF compares with."""
 
 import logging
 import os
@@ -19,16 +19,16 @@ logger = logging.getLogger(__name__)
 class LogitMemory(nn.Module):
     """A ring of `lag + 1` epochs of logits by example index.
 
-    Beside every example's logits stands the epoch that wrote them, so logits of any other epoch are never
-    taken for those of `epoch − lag`: not after a resume in mid-epoch, not in a repeated epoch, not for a
+    Each example's logits are stored with the epoch that wrote them, so logits of another epoch are never
+    mistaken for those of `epoch − lag`: not after a resume in mid-epoch, not in a repeated epoch, not for an
     example that was left out. Of several writes of one example in one epoch only the first counts.
 
-    Memory: examples × (lag + 1) × (classes + 1) × 4 bytes, all in `state_dict()`; announced at level INFO of
-    the logger `vsam.trajectory.memory`, and refused where the device has less room than that.
+    Memory: examples × (lag + 1) × (classes + 1) × 4 bytes, all in `state_dict()`; logged at level INFO by the
+    logger `vsam.trajectory.memory`. Raises an error if the device has less memory available.
 
     Args:
-        num_examples: examples of the training set, at least 1.
-        num_classes: logits of an example, at least 2.
+        num_examples: size of the training set, at least 1.
+        num_classes: logits per example, at least 2.
         lag: how many epochs to look back, at least 1.
     """
 
@@ -60,7 +60,7 @@ class LogitMemory(nn.Module):
 
     @torch.no_grad()
     def recall(self, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
-        """Return the logits of `epoch − lag`, and for each example whether there are any (finite ones)."""
+        """Return the logits of `epoch − lag`, and for each example whether there are any finite ones."""
         wanted = epoch - self.lag
         slot = wanted % (self.lag + 1)
         indices = indices.to(self.logits.device, torch.int64)
@@ -72,9 +72,9 @@ class LogitMemory(nn.Module):
 
     @torch.no_grad()
     def record(self, logits: Tensor, indices: Tensor, epoch: int) -> None:
-        """Remember the logits of those examples that have none of this epoch yet."""
+        """Record the logits of examples that have none from this epoch yet."""
         slot = epoch % (self.lag + 1)
-        # Every copy of a repeated index writes the same row: which of them is last does not matter then.
+        # Every copy of a repeated index writes the same row, so it does not matter which is last.
         new = logits.detach()[_first_of_equals(indices).to(logits.device)].to(self.logits)
         indices = indices.to(self.logits.device, torch.int64)
         written = self.epochs[slot, indices]
@@ -106,7 +106,7 @@ def _first_of_equals(indices: Tensor) -> Tensor:
 
 
 def _require_room(needed: int, device: torch.device) -> None:
-    """Refuse early: zeros are handed out lazily, so a run would be killed epochs later instead."""
+    """Raise early: zeros are allocated lazily, so a run would be killed epochs later instead."""
     available = _available_bytes(device)
     if available is not None and needed > available:
         raise RuntimeError(
@@ -117,7 +117,7 @@ def _require_room(needed: int, device: torch.device) -> None:
 
 
 def _available_bytes(device: torch.device) -> int | None:
-    """The bytes that can still be allocated, None where nobody can tell."""
+    """The bytes that can still be allocated, None if unknown."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     if device.type != "cpu":

@@ -17,21 +17,21 @@ __all__ = ["MESALoss"]
 class MESALoss(TrajectoryLoss):
     """Cross entropy plus the distance from the prediction of an exponential moving average of the model.
 
-    `loss = CE + λ · τ² · KL( softmax(z_old/τ) ‖ softmax(z/τ) )`, the KL meaned over the batch, the gradient
+    `loss = CE + λ · τ² · KL( softmax(z_old/τ) ‖ softmax(z/τ) )`, the KL averaged over the batch, the gradient
     through `z` only, active when `epoch > start_epoch`. `z_old` comes from the teacher: a deep copy of the
     model without its hooks, in eval mode, without gradients, whose weights and floating-point buffers
     follow `teacher ← decay · teacher + (1 − decay) · model`; other buffers are copied, and so is the step
     size that a quantized layer sets for its inputs on its first batch.
 
-    Call `update()` after every step of the optimizer, from the first one on. The model is referred to, not
-    owned: neither `parameters()` nor `state_dict()` of this module hold it, only the teacher. In `eval()`
-    the loss is plain.
+    Call `update()` after every optimizer step, from the first one on. The model is only referenced:
+    `parameters()` and `state_dict()` of this module hold the teacher, not the model. In `eval()` the loss
+    is plain.
 
-    Reduces to plain training with `weight=0`. Cost: one pass and, when active, one forward pass of the
-    teacher a step; one more copy of weights and buffers, whatever the size of the data.
+    Reduces to plain training with `weight=0`. Cost: one pass per step and, when active, one forward pass of
+    the teacher; one more copy of weights and buffers, whatever the size of the data.
 
     Args:
-        model: the model that is trained, on its final device, unwrapped (of a distributed one, its `module`).
+        model: the model that is trained, on its final device, unwrapped (for DDP, its `module`).
         decay: in [0, 1); at 1 the teacher would never move.
         temperature: τ > 0.
         weight: λ ≥ 0.
@@ -66,11 +66,11 @@ class MESALoss(TrajectoryLoss):
         for name, parameter in model.named_parameters():
             if parameter.dtype in (torch.float16, torch.bfloat16):
                 raise ValueError(
-                    f"the model's weights must be float32 or wider, got {parameter.dtype} in {name}: "
-                    "such a teacher cannot follow in steps of 1 - decay. Use autocast for mixed precision."
+                    f"the model's weights must be float32 or wider, got {parameter.dtype} in {name}: a teacher in "
+                    "lower precision cannot follow in steps of 1 - decay. Use autocast for mixed precision."
                 )
         self.teacher = _copy_without_hooks(model).eval().requires_grad_(False)
-        # A tuple, because a module as an attribute would be registered: trained and saved twice.
+        # A tuple, because a module attribute would be registered: trained and saved twice.
         self._student = (model,)
 
     def forward(self, logits: Tensor, labels: Tensor, inputs: Tensor, epoch: int) -> Tensor:
@@ -79,7 +79,7 @@ class MESALoss(TrajectoryLoss):
         Args:
             logits: the model's predictions on `inputs`, examples × classes.
             labels: classes, or probabilities, as in `cross_entropy`.
-            inputs: what the model was given, for the teacher.
+            inputs: the model's inputs, for the teacher.
             epoch: counted from 0.
         """
         is_active = self.is_active(epoch)
@@ -95,7 +95,7 @@ class MESALoss(TrajectoryLoss):
 
     @torch.no_grad()
     def update(self) -> None:
-        """Let the teacher follow the model: once after each step of the optimizer."""
+        """Let the teacher follow the model: call it once after each optimizer step."""
         (student,) = self._student
         self._copy_first_steps()
         for average, latest in _pairs(self.teacher, student):
@@ -105,11 +105,11 @@ class MESALoss(TrajectoryLoss):
                 average.copy_(latest)
 
     def _describe(self) -> str:
-        cost = "one pass a step and a forward pass of the teacher, one more copy of weights and buffers"
+        cost = "one pass per step and a forward pass of the teacher, one more copy of weights and buffers"
         return f"from the prediction of the model's moving average (decay {self.decay:g}). Cost: {cost}"
 
     def _copy_first_steps(self) -> None:
-        """Before its first batch a quantized layer has no step size for its inputs that could be averaged with."""
+        """Before its first batch a quantized layer has no input step size to average with."""
         (student,) = self._student
         for follower, leader in zip(self.teacher.modules(), student.modules(), strict=False):
             if isinstance(follower, QuantizedLayer) and isinstance(leader, QuantizedLayer) and not follower.has_step():
@@ -133,8 +133,8 @@ def _pairs(teacher: nn.Module, student: nn.Module) -> list[tuple[Tensor, Tensor]
     leaders = [*student.parameters(), *student.buffers()]
     if len(followers) != len(leaders):
         raise RuntimeError(
-            f"the model has {len(leaders)} parameters and buffers, its teacher {len(followers)}: "
-            "the model was changed after MESALoss was built. Build it after the last change."
+            f"the model has {len(leaders)} parameters and buffers, its teacher {len(followers)}: the model "
+            "was changed after MESALoss was constructed. Construct it after the last change."
         )
     return list(zip(followers, leaders, strict=True))
 
@@ -151,6 +151,6 @@ _HOOKS = (
 
 
 def _copy_without_hooks(model: nn.Module) -> nn.Module:
-    """A deep copy that never looks at the hooks: an optimizer that they refer to is not to be copied."""
+    """A deep copy without the hooks: an optimizer that they refer to must not be copied."""
     memo: dict[int, Any] = {id(getattr(module, name)): OrderedDict() for module in model.modules() for name in _HOOKS}
     return copy.deepcopy(model, memo)

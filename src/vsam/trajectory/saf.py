@@ -1,4 +1,4 @@
-"""SAF: sharpness-aware training for free, an example's logits against its own of some epochs ago."""
+"""SAF: sharpness-aware training for free, an example's logits against its own from some epochs ago."""
 
 import torch
 from torch import Tensor
@@ -12,23 +12,23 @@ __all__ = ["SAFLoss"]
 class SAFLoss(TrajectoryLoss):
     """Cross entropy plus the distance from this example's own prediction `lag` epochs ago.
 
-    `loss = CE + λ · τ² · KL( softmax(z_old/τ) ‖ softmax(z/τ) )`, the KL meaned over the batch, the gradient
-    through `z` only, active when `epoch > start_epoch`. An example without logits of exactly `epoch − lag`
+    `loss = CE + λ · τ² · KL( softmax(z_old/τ) ‖ softmax(z/τ) )`, the KL averaged over the batch, the gradient
+    through `z` only, active when `epoch > start_epoch`. An example without logits from exactly `epoch − lag`
     adds nothing.
 
     Recording is idempotent: in training mode, with gradients enabled, the first call for an example in an
-    epoch is remembered and later ones are not. So under a closure that an optimizer calls twice the memory
+    epoch is recorded and later ones are not. So with a closure that an optimizer calls twice, the memory
     comes from the clean first pass, and a repeated or resumed epoch keeps what it has. In `eval()` nothing
-    is recorded, indices are not looked at, and the loss is plain.
+    is recorded, indices are ignored, and the loss is plain.
 
-    Reduces to plain training with `weight=0`. Cost: one pass a step; examples × (lag + 1) × (classes + 1) ×
-    4 bytes, announced through `logging` and refused where they do not fit. The memory may stay on the CPU
-    while the model is elsewhere. In a distributed run each process remembers only what it saw itself: give
-    each example to the same process in every epoch.
+    Reduces to plain training with `weight=0`. Cost: one pass per step; examples × (lag + 1) × (classes + 1) ×
+    4 bytes, logged at construction; raises an error if they do not fit. The memory may stay on the CPU while
+    the model is elsewhere. In a distributed run each process remembers only what it saw itself: send each
+    example to the same process in every epoch.
 
     Args:
-        num_examples: examples of the training set; indices run from 0 to `num_examples − 1`.
-        num_classes: logits of an example, at least 2.
+        num_examples: size of the training set; indices run from 0 to `num_examples − 1`.
+        num_classes: logits per example, at least 2.
         lag: E, how many epochs to look back, at least 1.
         temperature: τ > 0.
         weight: λ ≥ 0.
@@ -72,8 +72,8 @@ class SAFLoss(TrajectoryLoss):
         Args:
             logits: predictions, examples × classes.
             labels: classes, or probabilities, as in `cross_entropy`.
-            indices: the examples' positions in the training set, an integer vector. One on the CPU is checked
-                without a synchronisation with the device. An example may occur twice.
+            indices: the examples' positions in the training set, an integer vector. On the CPU they are checked
+                without a device sync. An example may occur twice.
             epoch: counted from 0.
         """
         is_active = self.is_active(epoch)
@@ -92,14 +92,14 @@ class SAFLoss(TrajectoryLoss):
         return loss
 
     def _describe(self) -> str:
-        cost = f"one pass a step, {self.memory_bytes / 1e6:,.1f} MB of logits"
+        cost = f"one pass per step, {self.memory_bytes / 1e6:,.1f} MB of logits"
         return f"from each example's own prediction {self.memory.lag} epochs ago. Cost: {cost}"
 
     def _check_logits(self, logits: Tensor) -> None:
         num_classes = self.memory.logits.shape[2]
         if logits.dim() != 2 or logits.shape[1] != num_classes:
             raise ValueError(
-                f"logits must be a matrix, examples × {num_classes} classes as given to SAFLoss, "
+                f"logits must be a matrix, examples × {num_classes} classes as passed to SAFLoss, "
                 f"got shape {tuple(logits.shape)}."
             )
 
@@ -108,7 +108,7 @@ class SAFLoss(TrajectoryLoss):
         if not isinstance(indices, Tensor):
             raise ValueError(
                 f"indices must be a tensor of example positions, got {type(indices).__name__}: "
-                "SAF remembers logits by example, so the data set must return each example's index with it."
+                "SAF remembers logits by example, so the dataset must return each example's index with it."
             )
         if indices.dtype == torch.bool or indices.is_floating_point() or indices.is_complex():
             raise ValueError(f"indices must be integers (positions in the training set), got {indices.dtype}.")
@@ -121,7 +121,7 @@ class SAFLoss(TrajectoryLoss):
             low, high = (int(bound) for bound in indices.aminmax())
             if low < 0 or high >= num_examples:
                 raise ValueError(
-                    f"indices must lie between 0 and {num_examples - 1} (num_examples={num_examples}), "
+                    f"indices must be between 0 and {num_examples - 1} (num_examples={num_examples}), "
                     f"got {low if low < 0 else high}: are they positions in the training set?"
                 )
         return indices

@@ -8,7 +8,7 @@ __all__ = ["Always"]
 class Always(DecidesBefore):
     """Take the second gradient at every step.
 
-    Cost: two passes a step.
+    Cost: two passes per step.
 
     Example:
         >>> Always().rate

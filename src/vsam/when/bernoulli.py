@@ -14,11 +14,11 @@ class Bernoulli(DecidesBefore):
 
     Args:
         rate: the probability, in (0, 1].
-        seed: of the private generator that draws.
+        seed: for the private generator that draws.
 
-    Reduces to: `Always` with rate = 1; `Variation` with α = 0 behind its start phase.
-    Cost: 1 + rate passes per step on average. Gaps have no bound: one of 5/rate steps or more follows a sample in about
-    one case of 150.
+    Reduces to: `Always` with rate = 1; `Variation` with α = 0 after its start phase.
+    Cost: 1 + rate passes per step on average. Gaps have no bound: about one sample in 150 is followed by a
+    gap of 5/rate steps or more.
 
     Example:
         >>> when = Bernoulli(0.5, seed=1)

@@ -1,4 +1,4 @@
-"""Sample a given share of the steps, evenly spread."""
+"""Sample a given fraction of the steps, evenly spread."""
 
 import math
 from fractions import Fraction
@@ -11,14 +11,14 @@ __all__ = ["Even"]
 
 
 class Even(DecidesBefore):
-    """Take the second gradient at a share `budget` of the steps, as evenly spread as whole steps allow.
+    """Take the second gradient at a fraction `budget` of the steps, as evenly spread as whole steps allow.
 
-    Step i samples iff ⌈i · budget⌉ > ⌈(i − 1) · budget⌉, in exact arithmetic. So the first step does, n steps hold
-    ⌈n · budget⌉ samples, and from one sample to the next are at most ⌈1/budget⌉ steps, however long the run is.
+    Step i is sampled iff ⌈i · budget⌉ > ⌈(i − 1) · budget⌉, in exact arithmetic. So the first step is, n steps hold
+    ⌈n · budget⌉ samples, and samples are at most ⌈1/budget⌉ steps apart, however long the run is.
 
     Args:
-        budget: the share, in (0, 1].
-        total_steps: T, the length of the run. One that turns out longer goes on with the same share, and says so once.
+        budget: the fraction, in (0, 1].
+        total_steps: T, the length of the run. A longer run continues with the same fraction, and warns once.
 
     Reduces to: `Every(k)` with budget = 1/k; `Always` with 1.
     Cost: 1 + budget passes per step.
@@ -31,10 +31,10 @@ class Even(DecidesBefore):
 
     def __init__(self, budget: float, total_steps: int) -> None:
         self.budget = check_fraction("budget", budget, zero=False)
-        self.total_steps = check_count("total_steps", total_steps, least=1, why="the budget is a share of the run")
+        self.total_steps = check_count("total_steps", total_steps, least=1, why="the budget is a fraction of the run")
         self._was_told = False
         exact = Fraction(self.budget)
-        self._share = exact.limit_denominator(10**6) or exact  # 0.1 is a tenth, which no binary number is
+        self._share = exact.limit_denominator(10**6) or exact  # 0.1 means a tenth, which no float is
 
     @property
     def rate(self) -> float:
@@ -48,20 +48,20 @@ class Even(DecidesBefore):
 
     @property
     def longest_gap(self) -> int:
-        """The most steps from one sample to the next."""
+        """The largest number of steps from one sample to the next."""
         return math.ceil(1 / self._share)
 
     def wants_sample(self, step: int) -> bool:
-        """Whether the samples that are due rise at this step."""
+        """Whether the number of samples due rises at this step."""
         return math.ceil(step * self._share) > math.ceil((step - 1) * self._share)
 
     def advance(self, step: int, was_sampled: bool, was_skipped: bool) -> None:
-        """Say once that the run has become longer than planned, also if it was resumed behind that."""
+        """Warn once if the run gets longer than planned, also if it was resumed after that point."""
         if step > self.total_steps and not self._was_told:
             self._was_told = True
             warn_caller(
-                f"The run is longer than total_steps={self.total_steps}: the budget of {self.budget:g} is spent on at "
-                "the same share."
+                f"The run is longer than total_steps={self.total_steps}: sampling continues at the budget of "
+                f"{self.budget:g}."
             )
 
     def describe(self) -> str:

@@ -13,7 +13,7 @@ class Every(DecidesBefore):
         k: steps from one sample to the next, at least 1.
 
     Reduces to: `Always` with k = 1.
-    Cost: 1 + 1/k passes a step on average.
+    Cost: 1 + 1/k passes per step on average.
 
     Example:
         >>> [Every(3).wants_sample(step) for step in (1, 2, 3, 4)]

@@ -1,4 +1,4 @@
-"""Sample where the gradient is large for its time, as AE-SAM does."""
+"""Sample when the gradient is large for its time, as AE-SAM does."""
 
 import math
 from typing import Any
@@ -10,7 +10,7 @@ __all__ = ["GradientThreshold"]
 
 
 class GradientThreshold(DecidesAfter):
-    """Take the second gradient where ‖g‖² is at least μ + c·σ.
+    """Take the second gradient when ‖g‖² is at least μ + c·σ.
 
     `x = ‖g‖²`, `μ ← δ μ + (1−δ) x`, `σ² ← δ σ² + (1−δ)(x − μ)²`, `c = (t/T)·low + (1 − t/T)·high`.
 
@@ -18,9 +18,9 @@ class GradientThreshold(DecidesAfter):
         total_steps: T, the length of the run; `t` counts from 0 and stays at T beyond it.
         delta: δ, how slowly mean and variance move, in [0, 1).
         low: c at the end of the run.
-        high: c at its beginning. With −1 and 1 about half of the steps are sampled.
+        high: c at its start. With −1 and 1 about half of the steps are sampled.
 
-    Cost: about 1.5 passes a step with the default settings, and a wait for ‖g‖ at every step.
+    Cost: about 1.5 passes per step with the default settings, and one device sync per step for ‖g‖.
 
     Example:
         >>> when = GradientThreshold(total_steps=100)
@@ -64,14 +64,14 @@ class GradientThreshold(DecidesAfter):
 
     def describe(self) -> str:
         """What this part does, as the end of a sentence."""
-        return "takes the second gradient where the squared gradient norm is large against its running mean"
+        return "takes the second gradient when the squared gradient norm is large compared with its running mean"
 
     def state_dict(self) -> dict[str, Any]:
         """Mean and variance."""
         return {"mean": self.mean, "variance": self.variance}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned; a state that cannot be is refused and changes nothing."""
+        """Continue from what `state_dict` returned; an invalid state raises and changes nothing."""
         check_entries(state, ("mean", "variance"))
         mean = state["mean"] if state["mean"] is None else check_not_negative("mean", state["mean"])
         variance = check_not_negative("variance", state["variance"])

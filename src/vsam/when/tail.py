@@ -10,8 +10,8 @@ class Tail(DecidesBefore):
     """Take the second gradient at the last steps of the run: where step > T − round(share · T).
 
     Args:
-        share: of the steps, in (0, 1].
-        total_steps: T, the length of the run. A run that turns out longer goes on sampling.
+        share: the fraction of the steps, in (0, 1].
+        total_steps: T, the length of the run. A longer run keeps sampling.
 
     Reduces to: `Always` with share = 1.
     Cost: 1 + share passes per step on average, all of the second ones at the end.
@@ -23,10 +23,10 @@ class Tail(DecidesBefore):
 
     def __init__(self, share: float, total_steps: int) -> None:
         self.share = check_fraction("share", share, zero=False)
-        self.total_steps = check_count("total_steps", total_steps, least=1, why="the tail is a share of the run")
+        self.total_steps = check_count("total_steps", total_steps, least=1, why="the tail is a fraction of the run")
         if self.num_tail < 1:
             raise ValueError(
-                f"share must be more than half a step of the run, got {share} of {total_steps} steps: no step would be "
+                f"share must round to at least one step, got {share} of {total_steps} steps: no step would be "
                 f"sampled. Give at least {1 / total_steps:.3g}."
             )
 
@@ -37,7 +37,7 @@ class Tail(DecidesBefore):
 
     @property
     def rate(self) -> float:
-        """The share, of the whole run."""
+        """The share, over the whole run."""
         return self.share
 
     @property

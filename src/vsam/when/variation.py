@@ -41,15 +41,15 @@ class Variation(DecidesBefore):
         alpha: α ≥ 0, how strongly s follows; it has to fit the length of the run (see the README's caveats).
         window: N, a multiple of `slices` and at least twice as much.
         slices: M.
-        start: the first steps, all sampled.
+        start: the number of first steps, all sampled.
         initial_samples: s₁, samples per window after the start.
         min_samples: lower bound of s, above 0 so that sampling cannot die out.
-        max_rate: s stays below `max_rate · N`, and a window holds no more samples than that.
-        watch: how many of the last parameter tensors the norms look at; None for all.
-        seed: of the private generator that draws.
+        max_rate: s is at most `max_rate · N`, and a window holds no more samples than that.
+        watch: how many of the last parameter tensors the norms cover; None for all.
+        seed: for the private generator that draws.
 
     Reduces to: `Always` while `start` lasts; a fixed rate with α = 0.
-    Cost: 1 + p passes a step, norms of the watched tensors at a sample, 3 N numbers.
+    Cost: 1 + p passes per step, norms of the watched tensors at a sample, 3 N numbers.
 
     Example:
         >>> when = Variation(alpha=0.1, window=10, slices=5, start=2)
@@ -81,7 +81,7 @@ class Variation(DecidesBefore):
         self._psf_norms: deque[float] = deque(maxlen=self.window)
         self._ratios: deque[float] = deque(maxlen=self.window)
         self._variances: deque[float] = deque(maxlen=self.window)
-        # Far more than the law looks back, also if many are not finite.
+        # Far more than the law looks back, even if many are not finite.
         self._waiting: deque[Sample] = deque(maxlen=20 * self.window)
 
     def _check_settings(self) -> None:
@@ -101,12 +101,12 @@ class Variation(DecidesBefore):
         self.initial_samples = check_not_negative("initial_samples", self.initial_samples)
         if self.num_allowed < 1:
             raise ValueError(
-                f"max_rate must allow one sample a window, got {self.max_rate} of {self.window} steps: "
-                f"at least {1 / self.window:.3g}."
+                f"max_rate must allow one sample per window, got {self.max_rate} of {self.window} steps: "
+                f"give at least {1 / self.window:.3g}."
             )
         if not self.min_samples <= self.initial_samples <= self.highest:
             raise ValueError(
-                f"initial_samples must lie between min_samples and max_rate · window, "
+                f"initial_samples must be between min_samples and max_rate · window, "
                 f"{self.min_samples:g} to {self.highest:g}, got {self.initial_samples:g}."
             )
         if self.watch is not None:
@@ -129,7 +129,7 @@ class Variation(DecidesBefore):
         return 1.0 if self.is_starting else self.s / self.window
 
     def wants_sample(self, step: int) -> bool:
-        """Always in the start phase, then with probability p until the window holds its share."""
+        """Always in the start phase, then with probability p until the window is full."""
         if step <= self.start:
             return True
         if self.num_used >= self.num_allowed:
@@ -141,19 +141,19 @@ class Variation(DecidesBefore):
         self._waiting.append(sample)
 
     def advance(self, step: int, was_sampled: bool, was_skipped: bool) -> None:
-        """Count the sample; at the end of a window behind the start phase, set s for the next one."""
+        """Count the sample; at the end of a window after the start phase, set s for the next one."""
         self.is_starting = step < self.start
         self.num_used += was_sampled
         if step % self.window == 0:
             self.num_used = 0
-            self._take_in()  # also in the start phase: what waits is copied at every step, in case it fails
+            self._take_in()  # also in the start phase: waiting samples are copied at every step, in case it fails
             if step > self.start:
                 self._update()
 
     def describe(self) -> str:
         """What this part does, as the end of a sentence."""
         return (
-            f"takes the second gradient at the first {self.start} steps and then at sampled ones, more often while "
+            f"takes the second gradient at the first {self.start} steps and then at random ones, more often while "
             f"the PSF varies more and at most at {self.max_rate:.0%} of the steps"
         )
 
@@ -177,7 +177,7 @@ class Variation(DecidesBefore):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned; a state that cannot be is refused and changes nothing."""
+        """Continue from what `state_dict` returned; an invalid state raises and changes nothing."""
         check_entries(state, _SAVED)
         s = check_within("s", state["s"], self.min_samples, self.highest)
         num_used = check_count(
@@ -193,9 +193,9 @@ class Variation(DecidesBefore):
             check_list(name, state[name], most=self.window) for name in ("psf_norms", "ratios", "variances")
         )
         if len(ratios) != len(psf_norms):
-            raise ValueError(f"ratios must be as many as psf_norms, got {len(ratios)} and {len(psf_norms)}.")
+            raise ValueError(f"ratios must have as many values as psf_norms, got {len(ratios)} and {len(psf_norms)}.")
         if variances and len(psf_norms) < self.window:
-            raise ValueError(f"variances must be none before there are {self.window} psf_norms, got {len(psf_norms)}.")
+            raise ValueError(f"variances must be empty until there are {self.window} psf_norms, got {len(psf_norms)}.")
         self.generator = generator_from(state["generator"])
         self.s, self.num_used, self.is_starting = s, num_used, state["is_starting"]
         self.change_var, self.change_norm = change_var, change_norm
@@ -222,11 +222,11 @@ class Variation(DecidesBefore):
 
     def _update(self) -> None:
         self._take_in()
-        # Paper: (10) and (13) do not say what holds while there are fewer than N values; s is left alone.
+        # Paper: (10) and (13) do not say what to do with fewer than N values; s is left alone.
         if len(self._ratios) == len(self._variances) == self.window:
             self.change_var, self.change_norm = self._changes()
             s = self.s * (1 + self.alpha * self.change_var + self.alpha * self.change_norm)  # (14)
-            # Paper: (14) has no lower bound, with which sampling could die out.
+            # Paper: (14) has no lower bound, so sampling could die out.
             self.s = min(max(s, self.min_samples), self.highest)
 
     def _changes(self) -> tuple[float, float]:
@@ -237,8 +237,8 @@ class ReleasedVariation(Variation):
     """The law of the authors' released program.
 
     It differs from `Variation`: windows are counted from the end of the start phase and hold exactly `int(s)` samples,
-    taken at the latest at their end; the first N − 1 steps after the start hold none; each change rate is clamped to
-    [−1, 1]; the upper bound of s is `int(max_rate · N)`.
+    forced at the end of the window if need be; the first N − 1 steps after the start hold none; each change rate is
+    clamped to [−1, 1]; the upper bound of s is `int(max_rate · N)`.
 
     Arguments as for `Variation`.
     """
@@ -248,7 +248,7 @@ class ReleasedVariation(Variation):
         if self.min_samples < 1:
             raise ValueError(
                 f"min_samples must be at least 1 in the released law, got {self.min_samples:g}: a window holds int(s) "
-                "samples, so that sampling would die out."
+                "samples, so sampling would die out."
             )
         self.num_used = 1
 
@@ -258,7 +258,7 @@ class ReleasedVariation(Variation):
         return int(self.max_rate * self.window)
 
     def wants_sample(self, step: int) -> bool:
-        """By draw while the quota lasts, and always where only as many steps are left as samples."""
+        """By draw while the quota lasts, and always once only as many steps are left as samples."""
         if step <= self.start:
             return True
         quota, counter = int(self.s), step - self.start
@@ -284,7 +284,7 @@ class ReleasedVariation(Variation):
 
 
 def sliced_variance(values: Collection[float], num_slices: int) -> float:
-    """The mean over equal slices of the sorted values of the variance within the slice (8)."""
+    """The variance within each equal slice of the sorted values, averaged over the slices (8)."""
     # Plain Python: for a window's 50 values it takes a third of the time of tensors.
     ordered, size = sorted(values), len(values) // num_slices
     return sum(_variance(ordered[i : i + size]) for i in range(0, len(ordered), size)) / num_slices
@@ -300,12 +300,12 @@ def _variance(values: list[float]) -> float:
 
 def mean_change(values: Collection[float]) -> float:
     """The mean of the relative changes from each value to the next (9, 10 and 12, 13)."""
-    # Each is divided before they are summed: their sum can be beyond the range of floats, their mean cannot.
+    # Divide first, then sum: the sum can be beyond the range of floats, the mean cannot.
     return sum(relative_change(old, new) / (len(values) - 1) for old, new in pairwise(values))
 
 
 def relative_change(old: float, new: float) -> float:
-    """(new − old)/old; 0 where that is no number."""
-    # Paper: (9) and (12) do not say what holds where the denominator is 0.
+    """(new − old)/old; 0 if that is not finite."""
+    # Paper: (9) and (12) do not say what to do if the denominator is 0.
     change = (new - old) / old if old else 0.0
     return change if math.isfinite(change) else 0.0

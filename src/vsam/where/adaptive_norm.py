@@ -20,10 +20,10 @@ class AdaptiveNorm(Where):
 
     Args:
         rho: ρ ≥ 0, about ten times SAM's.
-        eta: η ≥ 0, keeps weights near zero movable.
-        only: "norm" to move the parameters of normalisation layers alone.
+        eta: η ≥ 0, lets weights near zero move.
+        only: "norm" to perturb the parameters of normalisation layers only.
 
-    Cost: two transient buffers of the size of the parameters.
+    Cost: two transient parameter-sized buffers.
 
     Example:
         >>> AdaptiveNorm(rho=0.5)

@@ -1,4 +1,4 @@
-"""Move along what is the batch's own in the gradient, as Friendly SAM does."""
+"""Perturb along the batch-specific part of the gradient, as Friendly SAM does."""
 
 from typing import Literal
 
@@ -15,17 +15,17 @@ __all__ = ["Friendly"]
 class Friendly(GlobalNorm):
     """Take the second gradient at w + e with e = ρ · d / (‖d‖ + 1e-12) and d = g − σ · m.
 
-    `m ← λ m + (1 − λ) g` is a running average of the gradients, of every step, and stands for the gradient of all the
-    data. At the first step d = g and m = g.
+    `m ← λ m + (1 − λ) g` is a running average of every step's gradient, and stands for the gradient of all the data. At
+    the first step d = g and m = g.
 
     Args:
         rho: ρ ≥ 0, the radius.
-        sigma: σ ≥ 0, how much of the average is taken out.
+        sigma: σ ≥ 0, how much of the average is subtracted.
         decay: λ in [0, 1), how slowly the average moves.
-        only: "norm" to move the parameters of normalisation layers alone.
+        only: "norm" to perturb the parameters of normalisation layers only.
 
     Reduces to: `GlobalNorm` with σ = 0.
-    Cost: one parameter-sized buffer, renewed at every step, and a transient one at a sample.
+    Cost: one parameter-sized buffer, updated at every step, and a transient one at a sample.
 
     Example:
         >>> Friendly(0.1)
@@ -43,7 +43,7 @@ class Friendly(GlobalNorm):
 
     @property
     def keeps_memory(self) -> bool:  # type: ignore[override]
-        """Whether there is anything to take out."""
+        """Whether there is anything to subtract."""
         return self.sigma > 0
 
     def directions(self, gradients: list[Tensor], memory: list[Tensor]) -> list[Tensor]:
@@ -58,5 +58,5 @@ class Friendly(GlobalNorm):
 
     def describe(self) -> str:
         """What this part does, as the end of a sentence."""
-        less = f", less {self.sigma:g} of its running average" if self.sigma else ""
+        less = f", minus {self.sigma:g} of its running average" if self.sigma else ""
         return f"{super().describe()}{less}"

@@ -1,4 +1,4 @@
-"""Move along the gradient, as SAM does."""
+"""Perturb along the gradient, as SAM does."""
 
 import math
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ class GlobalNorm(Where):
     """Take the second gradient at w + e with e = ρ · g / (‖g‖ + 1e-12).
 
     Args:
-        rho: ρ ≥ 0, the radius for parameter groups that name none; the norm is over all groups.
-        only: "norm" to move the parameters of normalisation layers alone (SAM-ON).
+        rho: ρ ≥ 0, the radius for parameter groups that set none; the norm is over all groups.
+        only: "norm" to perturb the parameters of normalisation layers only (SAM-ON).
 
     Reduces to: the base optimizer with ρ = 0.
     Cost: one addition to the weights.
@@ -43,12 +43,12 @@ class GlobalNorm(Where):
 
 
 def of_only(only: str | None) -> str:
-    """What is said of the parameters that are moved, if not all are."""
+    """How to describe the parameters that are perturbed, if not all are."""
     return " of the normalisation layers' parameters" if only == "norm" else ""
 
 
 def move_(weights: list[Tensor], directions: list[Tensor], rhos: Sequence[float], length: Tensor) -> None:
-    """`w ← w + ρ · d / (length + 1e-12)` with a radius for each tensor; nothing where the length is not finite."""
+    """`w ← w + ρ · d / (length + 1e-12)` with one radius per tensor; nothing if the length is not finite."""
     divisor: float | Tensor
     unless, divisor, radii = None, float(length) if tensors.is_on_host(length) else length, set(rhos)
     if isinstance(divisor, Tensor):

@@ -1,4 +1,4 @@
-"""Move along the base optimizer's momentum, which is known before the only pass, as MSAM does."""
+"""Perturb along the base optimizer's momentum, which is known before the only pass, as MSAM does."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -21,9 +21,9 @@ class Momentum(KnowsBefore):
 
     Args:
         rho: ρ ≥ 0, the radius; for MSAM much larger than SAM's (its authors: 3 where their SAM takes 0.2, CIFAR-100).
-        sign: −1 moves on along the last update (MSAM); 1 climbs along the averaged gradient, with SAM's own ρ, which is
+        sign: −1 moves further along the last update (MSAM); 1 moves along the averaged gradient, with SAM's own ρ:
             experimental.
-        only: "norm" to move the parameters of normalisation layers alone.
+        only: "norm" to perturb the parameters of normalisation layers only.
 
     Cost: one pass per step; a transient copy of the weights.
 
@@ -37,14 +37,14 @@ class Momentum(KnowsBefore):
     def __init__(self, rho: float = 3.0, sign: int = -1, only: Literal["norm"] | None = None) -> None:
         self.rho, self.only = check_not_negative("rho", rho), check_only(only)
         if sign not in (-1, 1) or isinstance(sign, bool):
-            raise ValueError(f"sign must be -1, on along the last update, or 1, against it, got {sign!r}.")
+            raise ValueError(f"sign must be -1 (further along the last update) or 1 (against it), got {sign!r}.")
         self.sign = int(sign)
 
     def check_groups(self, groups: Sequence[Mapping[str, Any]]) -> None:
         """Refuse a base optimizer without momentum."""
         if not any(group.get("momentum") or group.get("betas") for group in groups):
             raise ValueError(
-                "Momentum moves along the base optimizer's momentum, and it has none: write "
+                "Momentum moves along the base optimizer's momentum, but it has none: write "
                 "torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), or use AdamW."
             )
 
@@ -58,5 +58,5 @@ class Momentum(KnowsBefore):
 
     def describe(self) -> str:
         """What this part does, as the end of a sentence."""
-        way = "on along" if self.sign < 0 else "back along"
+        way = "further along" if self.sign < 0 else "back along"
         return f"at a distance rho {way} the momentum{of_only(self.only)}"

@@ -1,4 +1,4 @@
-"""Move along the gradient of a part of the batch, so that SAM at every step costs little more than the base."""
+"""Perturb along the gradient of a part of the batch, so that SAM at every step costs little more than the base."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -19,13 +19,13 @@ class PartOfBatch(KnowsBefore):
     on the whole batch at w + e. Statistics, generators and the loss are those of the whole batch's pass.
 
     Args:
-        rho: ρ ≥ 0, the radius. The smaller the share, the larger the best one: a direction that fewer samples give
-            says less about the others.
-        share: of the batch, in (0, 1]. The pass on it should hold whole samples of several classes: 3 of 64 were enough
-            for small CNNs.
-        only: "norm" to move the parameters of normalisation layers alone.
+        rho: ρ ≥ 0, the radius. The smaller the share, the larger the best radius: a direction from fewer samples says
+            less about the others.
+        share: the fraction of the batch, in (0, 1]. It should hold whole samples of several classes: 3 of 64 were
+            enough for small CNNs.
+        only: "norm" to perturb the parameters of normalisation layers only.
 
-    Reduces to: the base optimizer with ρ = 0; `GlobalNorm` with share = 1, but for the statistics and the loss.
+    Reduces to: the base optimizer with ρ = 0; `GlobalNorm` with share = 1, except for the statistics and the loss.
     Cost: 1 + share passes per step; a transient copy of the weights.
 
     Example:

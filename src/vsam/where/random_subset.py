@@ -1,4 +1,4 @@
-"""Move along a random part of the gradient, as ESAM's stochastic weight perturbation does."""
+"""Perturb along a random part of the gradient, as ESAM's stochastic weight perturbation does."""
 
 import random
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ __all__ = ["RandomSubset"]
 class RandomSubset(Where):
     """Take the second gradient at w + e with e = ρ / (‖g_kept‖ + 1e-12) / β · g_kept, and zero elsewhere.
 
-    Each parameter tensor is kept with probability β, at least one always is. The update uses all tensors.
+    Each parameter tensor is kept with probability β, but at least one is. The update uses all tensors.
 
     Args:
         rho: ρ ≥ 0, the radius.
-        beta: β in (0, 1], the share of tensors that are perturbed.
-        seed: of the private generator that draws.
-        only: "norm" to draw from the parameters of normalisation layers alone.
+        beta: β in (0, 1], the fraction of tensors that are perturbed.
+        seed: for the private generator that draws.
+        only: "norm" to draw from the parameters of normalisation layers only.
 
     Reduces to: `GlobalNorm` with β = 1.
-    Cost: as `GlobalNorm`. It saves almost nothing, since the gradient of nearly every tensor is needed anyway.
+    Cost: that of `GlobalNorm`. It saves almost nothing, since nearly every tensor's gradient is needed anyway.
 
     Example:
         >>> RandomSubset(0.05, beta=0.5)

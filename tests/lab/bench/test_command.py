@@ -27,13 +27,13 @@ def test_json_on_the_standard_output_and_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--workloads", "mpl"), "--workloads does not know 'mpl'. Names: mlp, transformer, resnet20, resnet18."),
-        (("--methods", "sum"), "--methods does not know 'sum'. Names: sgd, sam,"),
-        (("--base", "lion"), "--base does not know 'lion'."),
-        (("--methods", ","), "--methods needs at least one name, or all."),
+        (("--workloads", "mpl"), "--workloads: unknown name 'mpl'. Known: mlp, transformer, resnet20, resnet18."),
+        (("--methods", "sum"), "--methods: unknown name 'sum'. Known: sgd, sam,"),
+        (("--base", "lion"), "--base: unknown name 'lion'."),
+        (("--methods", ","), "--methods needs at least one name, or 'all'."),
         (("--rounds", "1"), "--rounds must be at least 2, got 1"),
         (("--seconds", "0"), "--seconds must be above 0, got 0."),
-        (("--json", "."), ". is a folder: give the name of a file."),
+        (("--json", "."), ". is a folder: give a file name."),
     ],
 )
 def test_bad_input(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:

@@ -17,7 +17,7 @@ def test_a_file_gets_a_table_and_code(tmp_path):
     assert "the file prints" in command.stderr
     assert "Timing steps for 0.1 s." in command.stderr
     assert "the file prints" not in command.stdout
-    assert "To use: vsam-budget, about " in command.stdout
+    assert "Use vsam-budget: about " in command.stdout
     settings = "rho=0.05, budget=0.25, total_steps=epochs * len(loader)"
     assert f"optimizer = vsam.VSAM(base, model=model, {settings})" in command.stdout
     assert "vsam train" not in command.stdout
@@ -40,9 +40,9 @@ def test_what_cannot_work_is_refused(tmp_path):
     path = write(tmp_path)
     cases = [
         (("--price", "3"), "--price must lie between 1"),
-        (("--price", "1.2", "--time", "1.5"), "give one"),
-        (("--seconds", "0"), "--seconds must lie between 0 and 3600"),
-        (("--set", "lr=1"), "are for recipes"),
+        (("--price", "1.2", "--time", "1.5"), "give only one"),
+        (("--seconds", "0"), "--seconds must be above 0 and at most 3600"),
+        (("--set", "lr=1"), "are only for recipes"),
     ]
     for options, said in cases:
         assert_refused(vsam("choose", path, *options, folder=tmp_path), 2, said)

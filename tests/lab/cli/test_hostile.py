@@ -26,7 +26,7 @@ DEEP = ".".join("a" * 3000)
     [
         (("train", "--set", "lr=1e39"), "lr: Input should be at most 1e+30, got 1e+39."),
         (("train", "--set", "saf.temperature=1e200"), "saf.temperature: Input should be at most 1e+30"),
-        (("train", "--set", f"{DEEP}=1"), "tables are not that deep"),
+        (("train", "--set", f"{DEEP}=1"), "tables do not nest that deep"),
         (("train", "--set", f"epochs={'[' * 500}{']' * 500}"), "epochs"),
         (("compare", "--seeds", "1000000000"), "--seeds must be at most 1,000, got 1000000000."),
         (("study", "table1", "--scale", "tiny", "--seeds", "1000000000"), "--seeds must be at most 1,000"),
@@ -34,10 +34,10 @@ DEEP = ".".join("a" * 3000)
         (("compare", "--set", f"seed={2**63 - 1}", "--methods", "sgd"), "Seeds go up to"),
         (("compare", "--methods", f"sam-{'9' * 5000}"), "There is no method 'sam-9"),
         (("explain", f"sam-{'9' * 5000}"), "There is no method 'sam-9"),
-        (("train", "pipe.toml"), "pipe.toml cannot be read: it is a device, a pipe or the like"),
-        (("methods", "--use", "pipe.toml"), "the file cannot be read: it is a device, a pipe or the like"),
+        (("train", "pipe.toml"), "pipe.toml cannot be read: it is a device or a pipe"),
+        (("methods", "--use", "pipe.toml"), "the file cannot be read: it is a device or a pipe"),
         (("train", "deep.toml"), "deep.toml is nested too deeply"),
-        (("compare", "--csv", "pipe.toml"), "pipe.toml cannot be written: it is a device, a pipe or the like"),
+        (("compare", "--csv", "pipe.toml"), "pipe.toml cannot be written: it is a device or a pipe"),
         (("compare", "--latex", "/dev/null"), "/dev/null cannot be written"),
         (("bench", "--json", "/dev/null"), "/dev/null cannot be written"),
     ],
@@ -164,9 +164,9 @@ def test_sigterm_and_ctrl_c_save_the_step_and_the_run_ends_the_same(finished, tm
     time.sleep(1)  # a few of the twelve steps, and no end of an epoch
     assert command.process.pid
     os.kill(command.process.pid, number)
-    assert_refused(command.wait(), 1, "Interrupted", "same command again")
+    assert_refused(command.wait(), 1, "Interrupted", "Rerun the same command")
     step = torch.load(tmp_path / "run/checkpoint.pt", weights_only=True)["step"]
     command = vsam(*arguments, folder=tmp_path)
     assert command.code == 0, command.stderr
-    assert f"Going on at step {step} of 12." in command.stderr
+    assert f"Resuming at step {step} of 12." in command.stderr
     assert_same_run(tmp_path / "run", finished / "vsam")

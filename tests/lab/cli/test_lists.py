@@ -26,10 +26,10 @@ def test_what_is_damaged_is_called_so_with_what_to_do(tmp_path, say):
         (tmp_path / "data" / cifar.source.folder).mkdir()
     for cifar in (CIFAR10, CIFAR100):
         folder, first = cifar.source.folder, cifar.source.files[0].name
-        assert f"damaged. data/{folder} is incomplete: {first} is missing. Delete data/{folder} and run again" in say()
+        assert f"damaged. data/{folder} is incomplete: {first} is missing. Delete data/{folder} and rerun" in say()
     assert "not found. Downloaded" not in say()
 
 
 def test_a_link_to_nowhere_is_damage(tmp_path, say):
     (tmp_path / "data" / CIFAR10.source.archive).symlink_to("nowhere")
-    assert f"damaged. data/{CIFAR10.source.archive} is a link to nowhere, which is not there." in say()
+    assert f"damaged. data/{CIFAR10.source.archive} is a link to nowhere, which does not exist." in say()

@@ -13,7 +13,7 @@ def test_without_ray_runs_are_trained_here():
 
 @pytest.mark.parametrize(
     ("ray", "workers", "message"),
-    [(None, 2, "--workers 2 needs --ray. A single run .* by torchrun"), ("local", 0, "must be at least 1, got 0")],
+    [(None, 2, "--workers 2 needs --ray. To train one run .* torchrun"), ("local", 0, "must be at least 1, got 0")],
 )
 def test_workers_without_a_meaning_are_refused(ray, workers, message):
     with pytest.raises(UserError, match=message):

@@ -118,7 +118,7 @@ def test_what_another_process_trains_is_left_to_it(tmp_path):
         command = vsam(*ARGUMENTS, folder=tmp_path)
     assert trial.number == 0
     assert command.code == 0, command.stderr
-    assert "Not finished: 1 trial is to be trained, 1 by another process at this moment." in command.stdout
+    assert "Not finished: 1 trial left, 1 running in another process." in command.stdout
     assert [trial["state"] for trial in trials(tmp_path)] == ["running", *["complete"] * 3]
 
 
@@ -148,7 +148,7 @@ def test_the_storage_can_come_from_the_environment(tmp_path):
 def test_all_failed(tmp_path):
     arguments = ("tune", *QUICK, "--trials", "2", "--out", "search", "--search", "lr=1e28:1e30")
     command = vsam(*arguments, folder=tmp_path)
-    assert_refused(command, 1, "No trial of 2 was completed", "trial 0: ", "trial 1: ")
+    assert_refused(command, 1, "None of 2 trials completed", "trial 0: ", "trial 1: ")
     assert "2 trials: 2 failed." in command.stdout
     assert [trial["state"] for trial in trials(tmp_path)] == ["failed", "failed"]
     assert not (tmp_path / "search" / "best.toml").exists()
@@ -157,14 +157,14 @@ def test_all_failed(tmp_path):
 def test_the_time_ends_it(tmp_path):
     command = vsam(*ARGUMENTS, "--timeout", "1e-9", folder=tmp_path)
     assert command.code == 0, command.stderr
-    assert "Not finished: 4 trials are to be trained. Rerun the same command to resume." in command.stdout
+    assert "Not finished: 4 trials left. Rerun the same command to resume." in command.stdout
 
 
 def test_ctrl_c(tmp_path):
     command = Command(("tune", "--tiny", "--set", "epochs=500", "--out", "search"), tmp_path).start()
     while "epoch" not in command.stderr and command.is_running:
         time.sleep(0.05)
-    assert_refused(command.interrupt().wait(), 1, "Interrupted. Run the same command again")
+    assert_refused(command.interrupt().wait(), 1, "Interrupted. Rerun the same command")
 
 
 @pytest.mark.parametrize(

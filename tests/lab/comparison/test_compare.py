@@ -198,7 +198,7 @@ def test_a_cell_with_damaged_settings_is_named_and_does_not_stop_the_others(tmp_
     assert [cell.method for cell in done] == ["sam"]
     assert len(failures) == 1
     assert failures[0].startswith("sgd, seed 0: ")
-    assert f"Delete {run_path(tmp_path, recipes[0])} to train it again" in failures[0]
+    assert f"Delete {run_path(tmp_path, recipes[0])} to retrain" in failures[0]
 
 
 def test_a_cell_that_another_process_has_finished_meanwhile_is_in_the_table(tmp_path):

@@ -64,7 +64,7 @@ def test_a_damaged_folder_is_named_and_never_replaced(make_cifar, root, origin, 
             file.unlink()
     name = "first.bin" if damage == "empty folder" else "second.bin"
     left = names(path.parent)
-    with pytest.raises(DataError, match=f"{name}.*Delete {path.parent} and run again"):
+    with pytest.raises(DataError, match=f"{name}.*Delete {path.parent} and rerun"):
         # Sizes are looked at before anything is read, contents while reading.
         load_cifar(cifar, root) if damage == "changed" else obtain(cifar.source, root)
     assert names(path.parent) == left
@@ -73,7 +73,7 @@ def test_a_damaged_folder_is_named_and_never_replaced(make_cifar, root, origin, 
 def test_a_damaged_archive_is_named_and_never_replaced(make_cifar, root, origin):
     cifar, _ = make_cifar()
     (root / "tiny.tar.gz").write_bytes(origin.read_bytes()[:-10])
-    with pytest.raises(DataError, match=r"tiny.tar.gz is damaged: its checksum is .* Delete it and run again"):
+    with pytest.raises(DataError, match=r"tiny.tar.gz is damaged: its checksum is .* Delete it and rerun"):
         obtain(cifar.source, root)
     assert names(root) == ["tiny.tar.gz"]
 
@@ -95,7 +95,7 @@ def test_an_archive_without_the_promised_files_leaves_no_folder(make_cifar, root
 def test_a_link_that_leads_nowhere_is_named_and_starts_no_download(make_cifar, root, name):
     cifar, _ = make_cifar()
     (root / name).symlink_to(root / "unmounted" / "disk")
-    with pytest.raises(DataError, match=rf"{root / name} is a link to .*unmounted/disk, which is not there\. Mend"):
+    with pytest.raises(DataError, match=rf"{root / name} is a link to .*unmounted/disk, which does not exist\. Fix"):
         obtain(cifar.source, root)
     assert names(root) == [name]
 
@@ -103,7 +103,7 @@ def test_a_link_that_leads_nowhere_is_named_and_starts_no_download(make_cifar, r
 def test_a_data_directory_that_is_a_link_to_nowhere_is_named(make_cifar, tmp_path):
     cifar, _ = make_cifar()
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(DataError, match=r"link is a link to .*nowhere, which is not there"):
+    with pytest.raises(DataError, match=r"link is a link to .*nowhere, which does not exist"):
         obtain(cifar.source, tmp_path / "link")
     assert not (tmp_path / "nowhere").exists()
 
@@ -138,7 +138,7 @@ def test_a_damaged_folder_given_as_data_directory_is_named_and_starts_no_downloa
     with pytest.raises(DataError, match=r"tiny-bin is incomplete: second.bin is missing"):
         obtain(cifar.source, folder)
     folder = folder.rename(tmp_path / "mine")
-    with pytest.raises(DataError, match=r"mine is an incomplete Tiny: first.bin is there, second.bin is missing"):
+    with pytest.raises(DataError, match=r"mine is an incomplete Tiny: it has first.bin but not second.bin"):
         obtain(cifar.source, folder)
     assert names(folder) == ["first.bin", "test.bin"]
 
@@ -147,7 +147,7 @@ def test_nobody_is_told_to_delete_a_folder_of_his_own(make_cifar, tmp_path):
     cifar, contents = make_cifar()
     folder = (tmp_path / "origin" / "tiny-bin").rename(tmp_path / "mine")
     (folder / "first.bin").write_bytes(contents["first.bin"][:-1])
-    with pytest.raises(DataError, match=r"first.bin is damaged: .* Put a whole one in its place, from http") as caught:
+    with pytest.raises(DataError, match=r"first.bin is damaged: .* Replace it with an intact one from http") as caught:
         obtain(cifar.source, folder)
     assert "Delete" not in str(caught.value)
 
@@ -176,7 +176,7 @@ def test_a_name_that_leads_outside_is_refused(tmp_path, name):
     target = tmp_path / "in" / "side"
     target.mkdir(parents=True)
     write_member(tmp_path / "evil.tar.gz", name)
-    with pytest.raises(DataError, match=r"evil.tar.gz is refused: .* would be written outside its folder"):
+    with pytest.raises(DataError, match=r"evil.tar.gz was rejected: .* would be written outside its folder"):
         extract(tmp_path / "evil.tar.gz", target)
     assert names(tmp_path) == ["evil.tar.gz", "in"]
     assert names(target) == []

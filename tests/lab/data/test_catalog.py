@@ -26,9 +26,9 @@ def test_names_are_those_of_the_recipes():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("cifar-10", "no data set 'cifar-10'. Did you mean 'cifar10'?"),
+        ("cifar-10", "no dataset 'cifar-10'. Did you mean 'cifar10'?"),
         ("imagenet", r"Known: fashion-mini, .* folder:PATH"),
-        ("cifar10:somewhere", "no data set 'cifar10:somewhere'"),
+        ("cifar10:somewhere", "no dataset 'cifar10:somewhere'"),
         ("folder", "folder needs a path: write folder:PATH"),
         ("folder:", "folder needs a path"),
     ],
@@ -132,7 +132,7 @@ def test_fashion_is_found_when_all_four_files_are_there(tmp_path, kind):
     for file in fashion_module.FASHION:
         row = by_name(tmp_path)["fashion-mnist"]
         assert row.found is None
-        assert f"{file.name}.gz is missing" in row.damage
+        assert f"neither {file.name}.gz" in row.damage
         if kind == "unpacked":
             fill(folder / file.name, file.size)
         else:

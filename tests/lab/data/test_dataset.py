@@ -128,7 +128,7 @@ def test_a_constant_channel_does_not_divide_by_zero():
     [
         ("train_images", torch.zeros(60, 3, 12, 10), "train images must be uint8"),
         ("train_images", torch.zeros(60, 12, 10, dtype=torch.uint8), "train images must be uint8"),
-        ("train_images", torch.zeros(60, 3, 9, 9, dtype=torch.uint8), "must have one shape"),
+        ("train_images", torch.zeros(60, 3, 9, 9, dtype=torch.uint8), "must have the same shape"),
         ("test_labels", torch.zeros(30, dtype=torch.int32), "test labels must be int64"),
         ("test_labels", torch.zeros(29, dtype=torch.int64), "test labels must be int64 \\(30,\\)"),
         ("train_labels", torch.full((60,), 3), "labels must be from 0 to 2, got 3 to 3"),

@@ -99,7 +99,7 @@ def test_where_it_is_missing_the_error_says_how_to_get_it(tiny, tmp_path):
 def test_a_missing_file_is_named(tiny, tmp_path):
     description, _, folder = tiny
     (folder / "t10k-labels-idx1-ubyte.gz").unlink()
-    with pytest.raises(DataError, match=r"incomplete: t10k-labels-idx1-ubyte.gz is missing"):
+    with pytest.raises(DataError, match=r"incomplete: it has neither t10k-labels-idx1-ubyte.gz"):
         load_fashion(tmp_path, description)
 
 
@@ -161,7 +161,7 @@ def test_a_damaged_unpacked_file_is_named(tiny, tmp_path, damage):
     content = path.read_bytes()
     path.write_bytes(content[:-1] if damage == "cut" else content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(
-        DataError, match=rf"{path} is damaged: .* Put a whole one in its place.*Install Debian's package"
+        DataError, match=rf"{path} is damaged: .* Replace it with an intact one.*Install Debian's package"
     ):
         load_fashion(tmp_path, description)
 
@@ -179,7 +179,7 @@ def test_a_link_that_leads_nowhere_is_named_and_debians_is_not_taken_instead(tin
     monkeypatch.setattr(module, "_DEBIAN_FOLDER", tiny[2])
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "fashion-mnist").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(DataError, match=r"fashion-mnist is a link to .*nowhere, which is not there"):
+    with pytest.raises(DataError, match=r"fashion-mnist is a link to .*nowhere, which does not exist"):
         load_fashion(tmp_path / "data", tiny[0])
 
 
@@ -211,5 +211,5 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tiny, tmp_path):
     known, _, folder = tiny
     (folder / f"{known[0].name}.gz").unlink()
     os.mkfifo(folder / f"{known[0].name}.gz")
-    with pytest.raises(DataError, match="is no regular file"):
+    with pytest.raises(DataError, match="is not a regular file"):
         load_fashion(tmp_path, known)

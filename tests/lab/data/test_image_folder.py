@@ -84,7 +84,7 @@ def test_an_unreadable_image_is_named(folder, content):
 
 def test_sixteen_bits_are_refused_instead_of_turning_white(folder):
     Image.fromarray(np.full((8, 8), 40_000, dtype=np.uint16)).save(folder / "train/a/1.png")
-    with pytest.raises(DataError, match=r"1.png has more than 8 bits a channel"):
+    with pytest.raises(DataError, match=r"1.png has more than 8 bits per channel"):
         load(f"folder:{folder}")
 
 

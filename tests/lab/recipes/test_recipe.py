@@ -155,7 +155,7 @@ def test_changes_win_over_tiny_and_later_ones_over_earlier_ones():
         ("weight_deca=3", "Did you mean 'weight_decay'?"),
         ("vsam.windw=3", "unknown key 'vsam.windw'. Did you mean 'window'?"),
         ("data.nois=3", "unknown key 'data.nois'. Did you mean 'noise'?"),
-        ("data={name = 'fashion-mini', held_out = true}", "data: held_out .*: say how many with data.train"),
+        ("data={name = 'fashion-mini', held_out = true}", "data: held_out .*: set data.train"),
         ("augment.cutuot=3", "Did you mean 'cutout'?"),
         ("zzzz=3", "Known: name, use, data, model"),
         ("epochs=many", "epochs: .*got 'many'"),

@@ -96,8 +96,8 @@ def test_numbers_are_finite(key, value):
         ("augment.padding=100000", "augment.padding: .*less than or equal to 512"),
         ("augment.cutout=99999999999999999999", "augment.cutout: .*less than or equal"),
         ("saf.lag=1000000", "saf.lag: .*less than or equal to 1000"),
-        ("model=resnet6000002", "model: .*deeper or wider than the 999"),
-        ("model=wrn28-999", "model: wrn28-999 has 363,564,775,770 parameters, more than the 1,000,000,000"),
+        ("model=resnet6000002", "model: .*deeper or wider than the limit of 999"),
+        ("model=wrn28-999", "model: wrn28-999 has 363,564,775,770 parameters, more than the limit of 1,000,000,000"),
     ],
 )
 def test_a_slip_of_the_finger_does_not_ask_for_all_memory(change, message):
@@ -113,9 +113,9 @@ def test_a_slip_of_the_finger_does_not_ask_for_all_memory(change, message):
         ({"slices": 7}, "window must be divisible by slices"),
         (
             {"initial_samples": 45.0},
-            "initial_samples must lie between min_samples and max_rate · window, 1 to 40, got 45",
+            "initial_samples must be between min_samples and max_rate · window, 1 to 40, got 45",
         ),
-        ({"max_rate": 0.01}, "max_rate must allow one sample a window"),
+        ({"max_rate": 0.01}, "max_rate must allow one sample per window"),
         ({"min_samples": 0.5, "initial_samples": 0.5, "variant": "released"}, "min_samples must be"),
     ],
 )

@@ -77,7 +77,7 @@ BROKEN = {
         "method = 5\n" + (run / "config.toml").read_text().replace("method =", "variant =")
     ),
     "summary.json is not valid JSON": lambda run: (run / "summary.json").write_text('{"accuracy": 5'),
-    "summary.json must hold an object": lambda run: (run / "summary.json").write_text("[1]"),
+    "summary.json must contain an object": lambda run: (run / "summary.json").write_text("[1]"),
     "accuracy must be a finite number, got nan": lambda run: change_summary(run, accuracy=float("nan")),
     "accuracy must be from 0 to 100": lambda run: change_summary(run, accuracy=1e300),
     "samples must be a finite number, got None": lambda run: change_summary(run, samples=None),
@@ -86,10 +86,10 @@ BROKEN = {
     "steps must be from 1": lambda run: change_summary(run, steps=0),
     "ais must be from": lambda run: change_summary(run, ais=1e-300),
     "samples must not be more than steps, got 4,000 of 12": lambda run: change_summary(run, samples=4000),
-    "model must be a text": lambda run: change_summary(run, model=["resnet8"]),
-    "summary.json is of method 'sgd'": lambda run: change_summary(run, method="sgd"),
-    "summary.json is of epochs 9 and config.toml of 3": lambda run: change_summary(run, epochs=9),
-    "summary.json is of seed 7": lambda run: change_summary(run, seed=7),
+    "model must be a string": lambda run: change_summary(run, model=["resnet8"]),
+    "summary.json has method 'sgd'": lambda run: change_summary(run, method="sgd"),
+    "summary.json has epochs 9, but config.toml has 3": lambda run: change_summary(run, epochs=9),
+    "summary.json has seed 7": lambda run: change_summary(run, seed=7),
 }
 
 
@@ -107,21 +107,21 @@ def test_an_empty_folder_says_so(tmp_path):
 
 
 FLAWED = {
-    "metrics.jsonl is damaged: 1 of 3 lines cannot be used, the first is line 3 (it is cut, or not JSON)": lambda run: (
+    "metrics.jsonl is damaged: 1 of 3 lines are unusable, first line 3 (truncated, or not JSON)": lambda run: (
         run / "metrics.jsonl"
     ).write_text((run / "metrics.jsonl").read_text()[:-9]),
     "metrics.jsonl has 2 of 3 epochs": lambda run: write_lines(
         run / "metrics.jsonl", lines_of(run / "metrics.jsonl")[:2]
     ),
     "metrics.jsonl is missing": lambda run: (run / "metrics.jsonl").unlink(),
-    "the first is line 1 (it is no line of numbers)": lambda run: (run / "metrics.jsonl").write_text("5\n"),
-    "the first is line 2 (epoch is None)": lambda run: change_line(run, "metrics.jsonl", 1, epoch=None),
-    "the first is line 2 (seconds is 0)": lambda run: change_line(run, "metrics.jsonl", 1, seconds=0),
-    "the first is line 2 (samples is None)": lambda run: change_line(run, "metrics.jsonl", 1, samples=None),
-    "metrics.jsonl is damaged: 1 of 3 lines cannot be used, the first is line 2 (step 4 is out of order)": lambda run: (
+    "first line 1 (not a line of numbers)": lambda run: (run / "metrics.jsonl").write_text("5\n"),
+    "first line 2 (epoch is None)": lambda run: change_line(run, "metrics.jsonl", 1, epoch=None),
+    "first line 2 (seconds is 0)": lambda run: change_line(run, "metrics.jsonl", 1, seconds=0),
+    "first line 2 (samples is None)": lambda run: change_line(run, "metrics.jsonl", 1, samples=None),
+    "metrics.jsonl is damaged: 1 of 3 lines are unusable, first line 2 (step 4 is out of order)": lambda run: (
         change_line(run, "metrics.jsonl", 1, step=4)
     ),
-    "steps.jsonl is damaged: 1 of 12 lines cannot be used, the first is line 3 (step 2 is out of order)": lambda run: (
+    "steps.jsonl is damaged: 1 of 12 lines are unusable, first line 3 (step 2 is out of order)": lambda run: (
         change_line(run, "steps.jsonl", 2, step=2)
     ),
     "1 of 3 values of test_loss are not finite": lambda run: change_line(

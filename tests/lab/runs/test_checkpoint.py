@@ -68,7 +68,7 @@ def test_a_malicious_pickle_is_never_executed(run, make):
     marker = run.parent / "marker"
     (run / "checkpoint.pt").write_bytes(make(Touch(marker)))
     command = vsam("train", *QUICK, "--out", str(run), folder=run.parent)
-    assert_refused(command, 1, str(run / "checkpoint.pt"), "delete it to start this run afresh")
+    assert_refused(command, 1, str(run / "checkpoint.pt"), "delete it to restart this run")
     assert not marker.exists()
     assert_in_our_words(command.stderr)
 
@@ -84,7 +84,7 @@ def test_a_newer_checkpoint_is_refused(run):
 def test_a_truncated_checkpoint_is_refused(run, share):
     content = (run / "checkpoint.pt").read_bytes()
     (run / "checkpoint.pt").write_bytes(content[: int(share * len(content))])
-    with pytest.raises(RunError, match="is damaged, or not a checkpoint"):
+    with pytest.raises(RunError, match="is damaged or not a vsam checkpoint"):
         load_checkpoint(run / "checkpoint.pt")
 
 
@@ -105,18 +105,18 @@ def test_the_reason_is_told_in_our_words(tmp_path):
     contents = {
         "it is empty": b"",
         "it is not a complete torch checkpoint": zipped({"model": torch.zeros(1000)})[:-100],
-        "which could run a program \\(it was not run\\)": zipped(Touch(tmp_path / "marker")),
+        "which could execute code \\(nothing was executed\\)": zipped(Touch(tmp_path / "marker")),
         "its content cannot be understood": other_zip.getvalue(),
     }
     for reason, content in contents.items():
         path.write_bytes(content)
-        with pytest.raises(RunError, match=rf"{path} is damaged, .*{reason}\. Do this\.$"):
+        with pytest.raises(RunError, match=rf"{path} is damaged .*{reason}\. Do this\.$"):
             load_checkpoint(path, advice="Do this.")
     assert not (tmp_path / "marker").exists()
 
 
 def test_a_path_that_no_file_can_have_is_refused():
-    with pytest.raises(RunError, match="cannot be read: embedded null byte"):
+    with pytest.raises(RunError, match=r"cannot be read: .*embedded null"):
         load_checkpoint(Path("a\0b"))
 
 
@@ -201,7 +201,7 @@ def test_content_that_was_changed_and_saved_by_others_is_refused(run):
     (run / "summary.json").unlink()
     content = torch.load(run / "checkpoint.pt", weights_only=True)
     torch.save(content | {"progress": content["progress"] | {"best": 99.9}}, run / "checkpoint.pt")
-    with pytest.raises(DamagedError, match="was changed since: its checksum is missing"):
+    with pytest.raises(DamagedError, match="was changed: its checksum is missing"):
         open_run(run)
 
 
@@ -212,7 +212,7 @@ def test_an_older_checkpoint_is_read_and_its_flipped_bits_are_noticed_too(run):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1  # in the middle of a tensor
     path.write_bytes(content)
-    with pytest.raises(DamagedError, match="its checksum is not that of its content"):
+    with pytest.raises(DamagedError, match="its checksum does not match its content"):
         load_checkpoint(path)
 
 

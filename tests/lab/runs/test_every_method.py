@@ -64,7 +64,7 @@ def test_a_quantized_run_starts_from_a_full_precision_one(finished, tmp_path, me
     assert command.code == 0, command.stderr
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert f"Test accuracy at step 12: {summary['accuracy']:.2f} %." in command.stdout
-    assert "times less" in command.stdout
+    assert "times smaller" in command.stdout
 
 
 def test_quantization_without_its_checkpoint_says_what_to_add(finished, tmp_path):

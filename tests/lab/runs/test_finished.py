@@ -160,16 +160,16 @@ def test_another_runs_summary_is_noticed_and_the_right_one_written_anew(finished
     shutil.copy(run.parent / "other" / "summary.json", run / "summary.json")
     found = read_run(run)
     assert (found.state, found.summary) == ("broken", {})
-    assert found.problems == ("summary.json belongs to a run with other settings than those in config.toml.",)
+    assert found.problems == ("summary.json belongs to a run with settings other than those in config.toml.",)
     open_run(run).close()
-    assert "belongs to a run with other settings" in caplog.text
+    assert "belongs to a run with settings other than" in caplog.text
     assert_same_run(run, finished / "vsam")
 
 
 def test_a_summary_that_was_changed_is_noticed(run):
     summary = json.loads((run / "summary.json").read_text())
     (run / "summary.json").write_text(json.dumps(summary | {"accuracy": 99.0}))
-    assert read_run(run).problems == ("summary.json is damaged: its checksum is not that of its content.",)
+    assert read_run(run).problems == ("summary.json is damaged: its checksum does not match its content.",)
 
 
 def test_a_summary_without_a_key_that_came_later_is_read(tmp_path):

@@ -35,10 +35,10 @@ def test_a_second_process_is_refused_and_ctrl_c_leaves_a_run_that_goes_on(tmp_pa
     done = len(lines(metrics))
     wait_for(lambda: len(lines(metrics)) > done, first)
 
-    assert_refused(first.interrupt().wait(), 1, "Interrupted", "same command again")
+    assert_refused(first.interrupt().wait(), 1, "Interrupted", "Rerun the same command")
     step = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)["step"]
     again = Command(LONG, tmp_path).start()
-    wait_for(lambda: f"Going on at step {step} of 6000." in again.stderr, again)
+    wait_for(lambda: f"Resuming at step {step} of 6000." in again.stderr, again)
     done = len(lines(metrics))
     wait_for(lambda: len(lines(metrics)) > done, again)
     again.kill()
@@ -120,7 +120,7 @@ def test_a_run_without_its_config_is_refused(run):
 def test_an_empty_config_is_damage_and_no_other_settings(run):
     (run / "config.toml").write_text("")
     command = vsam("train", *QUICK, "--out", str(run), folder=run.parent)
-    assert_refused(command, 1, "config.toml is cut off: it lacks name, data, model", f"Delete {run} to train it again")
+    assert_refused(command, 1, "config.toml is cut off: it lacks name, data, model", f"Delete {run} to retrain")
 
 
 def test_paths_with_spaces_umlauts_and_links_work_from_anywhere(run, tmp_path):

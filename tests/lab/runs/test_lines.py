@@ -14,13 +14,13 @@ DEEP = "[" * 500 + "]" * 500
 @pytest.mark.parametrize(
     ("bad", "why"),
     [
-        ('{"step": 3, "los', "it is cut, or not JSON"),
-        ("\0" * 4096, "it is cut, or not JSON"),
+        ('{"step": 3, "los', "truncated, or not JSON"),
+        ("\0" * 4096, "truncated, or not JSON"),
         ('{"step": "three"}', "step is 'three'"),
         ('{"step": 900}', "step 900 is out of order"),
         ('{"step": 1}', "step 1 is out of order"),
-        (f'{{"step": 3, "x": {DEEP}}}', "it is no line of numbers"),
-        ("[" * 100_000, "it is cut, or not JSON"),
+        (f'{{"step": 3, "x": {DEEP}}}', "not a line of numbers"),
+        ("[" * 100_000, "truncated, or not JSON"),
     ],
     ids=range(7),
 )
@@ -29,9 +29,7 @@ def test_one_bad_line_drops_no_good_ones(tmp_path, bad, why):
     path.write_text("\n".join([*GOOD[:2], bad, *GOOD[2:]]) + "\n")
     lines, reason = read_json_lines(path)
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
-    assert reason == (
-        f"steps.jsonl is damaged: 1 of 5 lines cannot be used, the first is line 3 ({why}). The others are used."
-    )
+    assert reason == (f"steps.jsonl is damaged: 1 of 5 lines are unusable, first line 3 ({why}). The rest are used.")
 
 
 def test_a_file_that_is_not_as_it_was_written_is_told_of(tmp_path):
@@ -39,13 +37,13 @@ def test_a_file_that_is_not_as_it_was_written_is_told_of(tmp_path):
     path.write_text("\n".join(GOOD) + "\n")
     lines, reason = read_json_lines(path, checksum="sha256:0")
     assert len(lines) == 4
-    assert reason == "steps.jsonl is damaged: it has changed since it was written."
+    assert reason == "steps.jsonl is damaged: it was changed after it was written."
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "summary.json")
     assert read_json(tmp_path / "summary.json")[1] == (
-        "summary.json cannot be read: it is a device, a pipe or the like, not a regular file."
+        "summary.json cannot be read: it is a device or a pipe, not a regular file."
     )
     os.mkfifo(tmp_path / "steps.jsonl")
     assert "not a regular file" in str(read_json_lines(tmp_path / "steps.jsonl")[1])

@@ -53,20 +53,22 @@ def test_lines_that_are_missing_all_the_same_are_noticed(begun, name, share):
         (begun / name).unlink()
     else:
         (begun / name).write_bytes(content[: int(share * len(content))])
-    with pytest.raises(DamagedError, match=rf"{name} has [\d,]+ of the {len(content):,} bytes .* train the run again"):
+    with pytest.raises(DamagedError, match=rf"{name} has only [\d,]+ of the {len(content):,} bytes .* retrain the run"):
         open_run(begun)
 
 
 def test_the_command_does_not_end_well_with_half_its_metrics(begun):
     (begun / "metrics.jsonl").write_text("")
     command = vsam("train", *QUICK, "--out", str(begun), folder=begun.parent)
-    assert_refused(command, 1, "metrics.jsonl has 0 of the", f"delete {begun} to train the run again")
+    assert_refused(command, 1, "metrics.jsonl has only 0 of the", f"delete {begun} to retrain the run")
 
 
 def test_a_changed_digit_is_noticed(begun):
     path = begun / "metrics.jsonl"
     path.write_text(path.read_text().replace('"epoch": 0', '"epoch": 1'))
-    with pytest.raises(DamagedError, match=r"metrics.jsonl is damaged: its checksum is not the one in checkpoint.pt"):
+    with pytest.raises(
+        DamagedError, match=r"metrics.jsonl is damaged: its checksum does not match the one in checkpoint.pt"
+    ):
         open_run(begun)
 
 
@@ -85,5 +87,5 @@ def test_a_finished_run_with_damaged_metrics_says_so(run):
     path = run / "metrics.jsonl"
     path.write_text("\n".join(path.read_text().splitlines()[:1]) + "\n")
     command = vsam("train", *QUICK, "--out", str(run), folder=run.parent)
-    assert_refused(command, 1, "metrics.jsonl is damaged: it has changed since it was written.", f"Delete {run}")
+    assert_refused(command, 1, "metrics.jsonl is damaged: it was changed after it was written.", f"Delete {run}")
     assert f"{run} is finished" in command.stdout

@@ -22,12 +22,12 @@ FOREIGN = _buffer.getvalue()
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"recipe": None}, "it holds no recipe"),
+        ({"recipe": None}, "it has no recipe"),
         ({"recipe": {}}, "name is missing"),
         ({"recipe": {"epochs": 0}}, "epochs: "),
-        ({"model": None}, "it holds no model"),
+        ({"model": None}, "it has no model"),
         ({"model": {}}, "other weights than those of its quantized resnet8"),
-        ({"step": "six"}, "it holds no step"),
+        ({"step": "six"}, "it has no step"),
     ],
     ids=str,
 )
@@ -43,7 +43,7 @@ def test_the_advice_is_not_that_for_a_run_to_be_continued(run):
     for content, message in ((b"junk", "is damaged"), (FOREIGN, "was not written by vsam")):
         (run / "checkpoint.pt").write_bytes(content)
         command = vsam("quantized", "run", folder=run.parent)
-        assert_refused(command, 2, f"run/checkpoint.pt {message}", "Train the run anew")
+        assert_refused(command, 2, f"run/checkpoint.pt {message}", "Retrain the run")
         assert "--out" not in command.stderr
         assert "delete" not in command.stderr
 

@@ -54,7 +54,7 @@ def test_lines_that_were_cut_off_or_written_too_early_are_dropped(finished, begu
     (begun / ".checkpoint.pt.x1y2z3").write_bytes(b"half a checkpoint")
     command = vsam("train", *QUICK, "--out", str(begun), folder=begun.parent)
     assert command.code == 0, command.stderr
-    assert "Going on at step 6 of 12." in command.stderr
+    assert "Resuming at step 6 of 12." in command.stderr
     assert_same_run(begun, finished / "vsam")
 
 

@@ -186,7 +186,7 @@ def test_a_process_that_dies_ends_the_job_and_the_run_resumes(reference, tmp_pat
     assert [line["step"] for line in lines(tmp_path / "run/metrics.jsonl")] == [6]
     command = _torchrun(tmp_path)
     assert command.returncode == 0, command.stderr
-    assert "Going on at step 6 of 12." in command.stderr
+    assert "Resuming at step 6 of 12." in command.stderr
     assert_close(tmp_path / "run", reference / "run")
 
 
@@ -195,11 +195,11 @@ def test_begun_on_one_process_ended_by_a_signal_on_two_and_finished_on_one(refer
     assert vsam(*ARGUMENTS, folder=tmp_path, environment={"FAULT": "die at 9"}).code == -9
     command = _torchrun(tmp_path, "stop at 3")
     assert command.returncode != 0
-    assert "Going on at step 6 of 12." in command.stderr
-    assert command.stderr.count("Error: Interrupted. Run the same command again") == 1
+    assert "Resuming at step 6 of 12." in command.stderr
+    assert command.stderr.count("Error: Interrupted. Rerun the same command") == 1
     assert torch.load(tmp_path / "run/checkpoint.pt", weights_only=True)["step"] == 9
     last = vsam(*ARGUMENTS, folder=tmp_path)
     assert last.code == 0, last.stderr
-    assert "Going on at step 9 of 12." in last.stderr
+    assert "Resuming at step 9 of 12." in last.stderr
     assert [line["ranks"] for line in lines(tmp_path / "run/metrics.jsonl")] == [1, 1]
     assert_close(tmp_path / "run", reference / "run")

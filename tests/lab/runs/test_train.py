@@ -213,4 +213,4 @@ def full_gpu(model):
 def test_memory_that_runs_out_is_said_in_a_sentence(tmp_path, setting):
     (tmp_path / "own.py").write_text(GREEDY)
     command = vsam("train", *QUICK, "--use", "own.py", "--set", setting, folder=tmp_path)
-    assert_refused(command, 1, "Error: There is not enough memory on cpu for ", "batches of 16: take a smaller batch")
+    assert_refused(command, 1, "Error: Out of memory on cpu for ", "batches of 16: use a smaller batch")

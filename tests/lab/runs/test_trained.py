@@ -11,7 +11,7 @@ def test_a_checkpoint_a_run_and_a_folder_of_runs(finished, tmp_path):
     assert checkpoints_in(path) == checkpoints_in(finished / "sgd") == [path] == [checkpoint_of(finished / "sgd")]
     assert [found.parent.name for found in checkpoints_in(finished)] == ["sam", "sgd", "vsam"]
     for nowhere in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(UserError, match=r"holds no checkpoint\.pt"):
+        with pytest.raises(UserError, match=r"has no checkpoint\.pt"):
             checkpoints_in(nowhere)
-    with pytest.raises(UserError, match=r"holds no checkpoint\.pt"):
+    with pytest.raises(UserError, match=r"has no checkpoint\.pt"):
         checkpoint_of(finished)

@@ -63,7 +63,7 @@ def test_a_stopped_run_ends_with_the_same_lines(sam, tmp_path):
 def test_lines_that_went_missing_are_noticed(tmp_path):
     path = train(tmp_path / "run", stop_after=1)
     (path / "sharpness.jsonl").write_text("")
-    with pytest.raises(DamagedError, match=r"sharpness\.jsonl has 0 of"):
+    with pytest.raises(DamagedError, match=r"sharpness\.jsonl has only 0 of"):
         train(path)
 
 
@@ -95,7 +95,7 @@ def test_the_clock_stands_still_meanwhile(tmp_path, monkeypatch):
 
 def test_a_measurement_that_fails_stops_no_run_and_is_said(finished, tmp_path, monkeypatch):
     def fail(self, step):
-        raise ValueError("The loss at these weights is nan: there is nothing to measure around them.")
+        raise ValueError("The loss at these weights is nan, so sharpness cannot be measured there.")
 
     monkeypatch.setattr(watched.Watch, "measure", fail)
     path = train(tmp_path / "run")

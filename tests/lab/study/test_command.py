@@ -95,7 +95,8 @@ def test_the_hint_can_be_typed_where_the_folder_has_a_space(studied, tmp_path):
     shutil.copytree(studied[0] / "out", tmp_path / "two p")
     command = vsam("study", "gamma", "--scale", "tiny", "--out", "two p", folder=tmp_path)
     assert command.code == 0, command.stderr
-    (hint,) = [line.removeprefix("See it all: ") for line in command.stdout.splitlines() if "See it all" in line]
+    prefix = "Report on all runs: "
+    (hint,) = [line.removeprefix(prefix) for line in command.stdout.splitlines() if line.startswith(prefix)]
     assert shlex.split(hint) == ["vsam", "report", "two p", "-o", "two p/report.html"]
 
 
@@ -116,7 +117,7 @@ def test_damaged_metrics_of_a_finished_run_are_said_and_the_command_fails(studie
     metrics = tmp_path / "out/runs/fashion-mini-tiny/sam/seed-0/metrics.jsonl"
     metrics.write_bytes(metrics.read_bytes()[:-20])
     command = vsam("study", "gamma", "--scale", "tiny", "--out", "out", folder=tmp_path)
-    assert_refused(command, 1, "metrics.jsonl is damaged", "Files of these finished runs are damaged", "sam/seed-0")
+    assert_refused(command, 1, "metrics.jsonl is damaged", "These finished runs have damaged files", "sam/seed-0")
     rows = json.loads((tmp_path / "out/gamma.json").read_text())["rows"]
     assert [row["gamma"] for row in rows] == [None, 0.6, 0.7, 0.8, 0.9]
 
@@ -134,7 +135,7 @@ def test_another_scale_does_not_overwrite(studied):
         (("study", "table1", "--scale", "huge"), ("tiny, small, paper", "'huge'")),
         (("study", "table1", "--seeds", "0"), ("at least 1, got 0",)),
         (("study", "table1", "--scale", "tiny", "--only", "x"), ("no part 'x'", "fashion-mini-tiny")),
-        (("study", "--compare-paper", "--out", "nothing"), ("holds no study yet",)),
+        (("study", "--compare-paper", "--out", "nothing"), ("has no study yet",)),
         (("study", "table1", "--out", ""), ("--out must not be empty",)),
         (("study", "convergence", "--scale", "tiny", "--seeds", "2"), ("--seeds does nothing for convergence",)),
     ],

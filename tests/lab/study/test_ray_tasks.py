@@ -67,15 +67,15 @@ def test_a_cluster_that_does_not_answer_is_an_error(address):
 def test_it_says_how_cores_and_gpus_are_shared_out():
     cluster = {"CPU": 32.0, "GPU": 4.0}
     assert _sharing(216, 2, 1, cluster) == (
-        "Ray: 216 runs, each with 2 cores and a GPU of its own; Ray has 32 cores and 4 GPUs: 4 at a time."
+        "Ray: 216 runs, each with 2 cores and its own GPU; Ray has 32 cores and 4 GPUs: 4 at a time."
     )
     assert _sharing(9, 8, 0, cluster).endswith(": 4 at a time. Give --device cuda to train on the GPUs.")
     assert _sharing(1, 1, 0, {"CPU": 2.0}).endswith("1 core and no GPU; Ray has 2 cores and 0 GPUs: 1 at a time.")
-    with pytest.raises(UserError, match="Ray has no GPU to offer"):
+    with pytest.raises(UserError, match="Ray has no GPU"):
         _sharing(9, 1, 1, {"CPU": 2.0})
     # Runs with several workers, which have a GPU each.
-    assert _sharing(9, 8, 4, cluster).startswith("Ray: 9 runs, each with 8 cores and 4 GPUs of its own;")
-    with pytest.raises(UserError, match=r"Each run needs 99 cores for its workers, and Ray has .* fewer --workers"):
+    assert _sharing(9, 8, 4, cluster).startswith("Ray: 9 runs, each with 8 cores and its own 4 GPUs;")
+    with pytest.raises(UserError, match=r"Each run needs 99 cores for its workers, but Ray has .* fewer --workers"):
         _sharing(9, 99, 4, cluster)
-    with pytest.raises(UserError, match=r"Each run needs 99 GPUs for its workers, and Ray has .* fewer --workers"):
+    with pytest.raises(UserError, match=r"Each run needs 99 GPUs for its workers, but Ray has .* fewer --workers"):
         _sharing(9, 8, 99, cluster)

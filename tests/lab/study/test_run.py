@@ -128,7 +128,7 @@ def test_nothing_starts_from_a_run_that_is_not_finished(tmp_path):
     then = part("then", *((f"quantize.checkpoint={source}/checkpoint.pt",) for source in sources))
     seeds = [recipe.model_copy(update={"seed": i}) for i, recipe in enumerate(then.recipes)]
     outcome = run(study([begin, Part("then", tuple(seeds))]), tmp_path)
-    assert outcome.failures[1] == f"then: vsam, seed 0: not run, because {sources[0]} has not been trained to its end."
+    assert outcome.failures[1] == f"then: vsam, seed 0: not run, because {sources[0]} is not finished."
     assert len(outcome.failures) == 2
     assert [cell.seed for cell in outcome.parts[1].runs] == [1]
 

@@ -1,10 +1,12 @@
 """Where a search is kept: in any folder, or at an address whose password is never said."""
 
 import sqlite3
+from contextlib import closing
 
 import optuna
 import pytest
 from sqlalchemy.exc import InvalidRequestError, OperationalError
+from sqlalchemy.pool import NullPool
 
 from lab.tune.plans import Watched, open_search, results
 from vsam.lab.errors import RunError, UserError
@@ -20,7 +22,18 @@ def test_any_folder_can_hold_a_search(tmp_path, monkeypatch):
         optuna.create_study(storage=open_file(folder), study_name="mine", load_if_exists=True)
     assert {path.name for path in folder.iterdir()} == {"study.db"}
     assert list((tmp_path / "here").iterdir()) == []
-    assert sqlite3.connect(folder / "study.db").execute("select study_name from studies").fetchall() == [("mine",)]
+    with closing(sqlite3.connect(folder / "study.db")) as database:
+        assert database.execute("select study_name from studies").fetchall() == [("mine",)]
+
+
+def test_a_file_is_closed_after_each_use_and_a_database_in_memory_is_kept(tmp_path):
+    for storage in (open_file(tmp_path), open_database(f"sqlite:///{tmp_path}/other.db")):
+        optuna.create_study(storage=storage)
+        assert isinstance(storage.engine.pool, NullPool)
+    for url in ("sqlite://", "sqlite:///:memory:"):
+        storage = open_database(url)
+        assert optuna.create_study(storage=storage).trials == []
+        storage.engine.dispose()
 
 
 @pytest.mark.parametrize(

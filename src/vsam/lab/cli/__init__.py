@@ -10,8 +10,8 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command; exit with 0, with 1 for what failed while running, or with 2 for what the user gave."""
-    if "_VSAM_COMPLETE" in os.environ:  # typer wraps descriptions to the terminal, and each line would be an answer
+    """Run the command. Exit codes: 0 success, 1 a failure while running, 2 wrong input by the user."""
+    if "_VSAM_COMPLETE" in os.environ:  # or typer wraps descriptions, and the shell takes each line for a completion
         os.environ["TERMINAL_WIDTH"] = "1000"
     try:
         from vsam.lab.cli.app import app
@@ -22,7 +22,7 @@ def main() -> None:
         from vsam.lab.text import for_terminal
         from vsam.lab.torchrun import is_quiet
     except ModuleNotFoundError as error:
-        print(f"The command needs {error.name}, which comes with: pip install 'vsam[lab]'", file=sys.stderr)
+        print(f"The vsam command needs {error.name}. Install it with: pip install 'vsam[lab]'", file=sys.stderr)
         sys.exit(1)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -44,11 +44,11 @@ def main() -> None:
 
 
 def _in_words(error: Exception) -> str:
-    """What went wrong; of what only the system can know, with the file that it concerns."""
+    """The error's message; for a system error, with the file it concerns."""
     from vsam.lab.errors import is_out_of_memory
 
     if is_out_of_memory(error):
-        return "There is not enough memory. Take a smaller batch or network."
+        return "Out of memory. Use a smaller batch size or model."
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}."
     return str(error)

@@ -23,7 +23,7 @@ from vsam.version import __version__
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Train networks to flat minima at nearly the price of SGD.",
+    help="Train networks to flat minima at a price that you choose.",
     no_args_is_help=True,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
@@ -43,7 +43,7 @@ def _options(
 
 
 def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, ended by Ctrl-C with one line wherever it has nothing better to say, as while torch is imported."""
+    """Wrap a command so that Ctrl-C ends it with one line where it has no better message, as during imports."""
 
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""Completion in bash, which takes `KEY=VALUE` for three words."""
+"""Completion in bash, which splits `KEY=VALUE` into three words."""
 
 import contextlib
 import io
@@ -10,7 +10,7 @@ __all__ = ["answer_bash", "joined"]
 
 
 def answer_bash(run: Callable[[], object]) -> None:
-    """Answer bash with `run`, asked about whole words, without what bash has as words of their own."""
+    """Run the completion on rejoined words, and strip the prefix that bash already has as separate words."""
     words, place = os.environ["COMP_WORDS"].split("\n"), int(os.environ["COMP_CWORD"])
     words, place, before = joined(words, place)
     os.environ |= {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(place)}
@@ -23,7 +23,7 @@ def answer_bash(run: Callable[[], object]) -> None:
 
 
 def joined(words: Sequence[str], place: int) -> tuple[list[str], int, str]:
-    """The words with those around a `=` joined, the place of the one to complete, and what of it bash has before.
+    """Rejoin the words around a `=`: the words, the index of the one to complete, and the prefix that bash already has.
 
     Example:
         >>> joined(["vsam", "--set", "method", "=", "vs"], 4)

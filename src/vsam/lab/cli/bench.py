@@ -34,16 +34,16 @@ def bench(
             "--base", f"Base optimizers: comma-separated names, or 'all': {', '.join(names.BASES)}.", complete.bases
         ),
     ] = "sgd,sgd-fused",
-    rounds: Annotated[int, option("--rounds", "Rounds per workload and base, at most.")] = 200,
+    rounds: Annotated[int, option("--rounds", "Maximum rounds per workload and base.")] = 200,
     seconds: Annotated[float, option("--seconds", "Seconds of timing per workload and base.")] = 120.0,
     memory: Annotated[bool, option("--memory/--no-memory", "Measure memory in fresh processes.")] = True,
-    huge: Annotated[bool, option("--huge", "Also memory with one tensor of 500 million weights.")] = False,
+    huge: Annotated[bool, option("--huge", "Also measure memory with one tensor of 500 million weights.")] = False,
     out: Out = None,
     json: JsonFile = None,
 ) -> None:
-    """Measure time, operations and memory of a step.
+    """Measure time, operations and memory per step.
 
-    Every method is timed beside those of pytorch_optimizer, if that is installed.
+    Methods of pytorch_optimizer are timed alongside, if it is installed.
     """
     from vsam.lab.bench.measure import run
 
@@ -56,7 +56,7 @@ def bench(
         report = run(plan, progress)
     _write(report, target, json)
     if not report.is_complete:
-        raise RunError("Interrupted: only what was measured until then is shown and written.")
+        raise RunError("Interrupted. Only what was measured so far is shown and written.")
 
 
 def _plan(workloads: str, methods: str, base: str, rounds: int, seconds: float, memory: bool, huge: bool) -> "Plan":
@@ -72,25 +72,25 @@ def _plan(workloads: str, methods: str, base: str, rounds: int, seconds: float, 
 
 
 def _known(flag: str, given: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    """The names that an option gives, each once."""
+    """The names given to an option, without duplicates."""
     chosen = dict.fromkeys(name.strip() for name in given.split(",") if name.strip())
     if not chosen:
-        raise UserError(f"{flag} needs at least one name, or all.")
+        raise UserError(f"{flag} needs at least one name, or 'all'.")
     for name in chosen:
         if name not in known and given != "all":
-            raise UserError(f"{flag} does not know {name!r}. Names: {', '.join(known)}.")
+            raise UserError(f"{flag}: unknown name {name!r}. Known: {', '.join(known)}.")
     return known if given == "all" else tuple(chosen)
 
 
 def _write(report: "Report", target: Path | None, json: Path | None) -> None:
-    """Write the files, then show the tables, so that a reader who closes the pipe loses nothing."""
+    """Write the files first, then print the tables: a closed pipe loses nothing."""
     from vsam.lab.bench.tables import READING, sections, to_terminal
     from vsam.lab.bench.write import to_json, write_folder
 
     command = typed_command()
     if target is not None:
         for path in write_folder(target, report, command):
-            print(f"Written: {path}", file=sys.stderr)
+            print(f"Wrote {path}", file=sys.stderr)
     if json is not None:
         write_output(json, to_json(report, command))
     if not is_standard_output(json):
@@ -103,12 +103,12 @@ def _write(report: "Report", target: Path | None, json: Path | None) -> None:
 
 
 def _bars(bars: RichProgress) -> "Progress":
-    """A bar per task."""
+    """One bar per task."""
     tasks: dict[str, TaskID] = {}
 
     def show(task: str, total: int, done: int) -> None:
         if task not in tasks:
-            for one in bars.tasks:  # the time may have been up before the rounds were
+            for one in bars.tasks:  # time may run out before all rounds are done
                 bars.update(one.id, total=one.completed)
             tasks[task] = bars.add_task(fit_name(bars, task), note="")
         bars.update(tasks[task], completed=done, total=total)
@@ -117,7 +117,7 @@ def _bars(bars: RichProgress) -> "Progress":
 
 
 def _lines() -> "Progress":
-    """A line per task."""
+    """One line per task."""
     said: set[str] = set()
 
     def say(task: str, total: int, done: int) -> None:

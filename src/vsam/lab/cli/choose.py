@@ -36,10 +36,10 @@ def choose(
     ] = "fashion-mini",
     price: Annotated[
         float | None,
-        typer.Option("--price", help="What you can pay: passes per step, from 1 (SGD) to 2 (SAM). Default: 1.2."),
+        typer.Option("--price", help="Your budget in passes per step, from 1 (SGD) to 2 (SAM). Default: 1.2."),
     ] = None,
     time: Annotated[
-        float | None, typer.Option("--time", help="Or: time per step, in multiples of the base optimizer's.")
+        float | None, typer.Option("--time", help="Or your budget in time per step, relative to the base optimizer.")
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", help="How long to measure.")] = 30.0,
     json: Json = False,
@@ -48,7 +48,7 @@ def choose(
     data_dir: DataDir = None,
     device: Device = None,
 ) -> None:
-    """Say which method to use for a price, and what each costs here.
+    """Recommend a method for a price, and show what each costs here.
 
     Times passes and steps on this machine for half a minute. Nothing is trained or written.
     """
@@ -57,11 +57,11 @@ def choose(
     from vsam.lab.subject import is_file
 
     if price is not None and time is not None:
-        raise UserError("--price and --time say the same in two ways: give one.")
+        raise UserError("--price and --time both set the budget: give only one.")
     price = None if price is None else check_price(price)
     time = None if time is None else check_time(time)
     if not 0 < seconds <= 3600:
-        raise UserError(f"--seconds must lie between 0 and 3600, got {seconds:g}.")
+        raise UserError(f"--seconds must be above 0 and at most 3600, got {seconds:g}.")
     subject = _subject(what, changes, data_dir, device)
     subject.clear()
     subject.backward(subject.compute(subject.next_batch()))
@@ -81,7 +81,7 @@ def _subject(what: str, changes: list[str] | None, data_dir: Any, device: str | 
 
     if is_file(what):
         if changes or device is not None or data_dir is not None:
-            raise UserError("--set, --device and --data-dir are for recipes: a file makes its own model and data.")
+            raise UserError("--set, --device and --data-dir are only for recipes: a file makes its own model and data.")
         return read_file(what)
     from vsam.lab.recipes.load import load_recipe
     from vsam.lab.runs.environment import choose_device
@@ -90,7 +90,7 @@ def _subject(what: str, changes: list[str] | None, data_dir: Any, device: str | 
 
 
 def _command(what: str, advice: "Advice", changes: list[str] | None, use: list[Path] | None) -> str:
-    """How a recipe is trained so."""
+    """The command that trains the recipe this way."""
     words = ["vsam", "train", what]
     for file in use or ():
         words += ["--use", str(file)]
@@ -127,7 +127,7 @@ def _show(subject: "Subject", times: "Times", costs: "list[Cost]", advice: "Advi
         f"{times.rounds} rounds).\n"
     )
     table = Table(box=None, pad_edge=False)
-    headings = ("method", "passes", f"time, {base} = 1", "speed, SAM = 1", "memory kept", "and in the second pass")
+    headings = ("method", "passes", f"time, {base} = 1", "speed, SAM = 1", "memory kept", "extra in second pass")
     for heading in headings:
         table.add_column(heading, justify="left" if heading == "method" else "right", no_wrap=heading == "method")
     for cost in costs:
@@ -137,11 +137,11 @@ def _show(subject: "Subject", times: "Times", costs: "list[Cost]", advice: "Advi
         table.add_row(name, *numbers, size_text(cost.kept), size_text(cost.extra))
     make_console(120).print(table)
     say(
-        "\nThe steps of SAM and vSAM were timed in turns; the other times follow from their passes.\n"
-        "'about': these methods decide while they train. Memory comes on top of weights, gradients\n"
+        "\nSteps of SAM and vSAM were timed in alternation; the other times follow from their passes.\n"
+        "'about': these methods decide during training. Memory is in addition to weights, gradients\n"
         "and the base optimizer's state.\n"
     )
-    say(f"To use: {advice.method}, about {advice.time:.2f} of {base}'s time per step.\n{advice.reason}\n")
+    say(f"Use {advice.method}: about {advice.time:.2f} times {base}'s time per step.\n{advice.reason}\n")
     say("    " + advice.code.replace("\n", "\n    "))
     if command is not None:
         say(f"\nOr: {command}")
@@ -149,9 +149,9 @@ def _show(subject: "Subject", times: "Times", costs: "list[Cost]", advice: "Advi
 
 
 def size_text(num_bytes: int | None) -> str:
-    """A size in the unit that fits; None is one that only the data decide."""
+    """A size in a readable unit; None means that it depends on the data."""
     if num_bytes is None:
-        return "by the data"
+        return "data-dependent"
     for unit, size in (("GiB", 2**30), ("MiB", 2**20)):
         if num_bytes >= size:
             return f"{num_bytes / size:.1f} {unit}"
@@ -164,7 +164,7 @@ def _seconds(time: float) -> str:
 
 @contextmanager
 def show_time(task: str, seconds: float) -> Iterator[Callable[[float], object]]:
-    """A bar that is full after so many seconds, if a person is watching; else one line."""
+    """On a terminal, a bar that fills over the given seconds; elsewhere one line."""
     if not sys.stderr.isatty():
         print(f"{task} for {seconds:g} s.", file=sys.stderr, flush=True)
         yield lambda spent: None

@@ -35,13 +35,13 @@ _File = Path | None
 
 
 def _output(name: str) -> Any:
-    return option(f"--{name}", f"Write the table as {name}; - for the standard output.", metavar="FILE")
+    return option(f"--{name}", f"Write the table as {name}; - for stdout.", metavar="FILE")
 
 
 def compare(
     recipe: Annotated[str, option("--recipe", "A recipe's name or file.", complete.recipes)] = "fashion-mini",
     methods: Annotated[str, option("--methods", "Comma-separated names, or 'all'.", complete.methods)] = "sgd,sam,vsam",
-    seeds: Annotated[int, option("--seeds", "How many seeds, at least 1.")] = 3,
+    seeds: Annotated[int, option("--seeds", "Number of seeds, at least 1.")] = 3,
     out: Out = None,
     tiny: Tiny = False,
     changes: Changes = None,
@@ -75,7 +75,7 @@ def compare(
     files = {"json": json, "csv": csv, "markdown": markdown, "latex": latex}
     to_output = [name for name, file in files.items() if is_standard_output(file)]
     if len(to_output) > 1:
-        raise UserError(f"Only one table fits the standard output, got - for {' and '.join(to_output)}.")
+        raise UserError(f"Only one table can go to stdout, got - for {' and '.join(to_output)}.")
     chosen, target, observe = choose_ray_device(device, ray), folder(out) or Path("runs"), observer(tensorboard)
     first = load_recipe(recipe, tiny=tiny, changes=changes or ())
     for file in files.values():
@@ -103,19 +103,19 @@ def compare(
 
 
 def method_names(methods: str) -> list[str]:
-    """The methods that an option names, each once; an unknown one is refused."""
+    """The methods named by an option, without duplicates; an unknown name is an error."""
     if methods == "all":
         return [method.name for method in all_methods()]
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if not names:
-        raise UserError("--methods needs at least one name, like sgd,sam,vsam.")
+        raise UserError("--methods needs at least one name, e.g. sgd,sam,vsam.")
     for name in names:
         find_method(name)
     return list(dict.fromkeys(names))
 
 
 def _keep(place: Path, record: str, rows: "Sequence[Row]") -> bool:
-    """Write the record and the picture beside the runs; finished runs may be where nothing can be written."""
+    """Write the record and the picture next to the runs; with finished runs, the folder may be read-only."""
     from vsam.lab.comparison.picture import accuracy_against_cost  # matplotlib takes a second to import
 
     try:

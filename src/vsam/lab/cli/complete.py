@@ -1,4 +1,4 @@
-"""What the shell completes: names of methods, recipes, models and the like, found without torch."""
+"""Shell completion: names of methods, recipes, models and the like, found without torch."""
 
 from collections.abc import Callable, Iterable
 
@@ -31,7 +31,7 @@ def recipes(incomplete: str) -> Found:
 
 
 def method(incomplete: str) -> Found:
-    """Methods, each with what it does."""
+    """Methods, each with its summary."""
     return [(row.name, row.summary) for row in all_methods() if row.name.startswith(incomplete)]
 
 
@@ -41,7 +41,7 @@ def _named(known: Iterable[str]) -> Callable[[str], Found]:
 
 
 def listed(known: Callable[[], Iterable[str]]) -> Callable[[str], Found]:
-    """Completes the last of comma-separated names, leaving out those that were given."""
+    """Completes the last of comma-separated names, leaving out those already given."""
 
     def complete(incomplete: str) -> Found:
         before, comma, last = incomplete.rpartition(",")

@@ -20,7 +20,7 @@ __all__ = ["doctor"]
 
 _SIGNS = {"ok": "ok", "note": "note", "problem": "PROBLEM"}
 _STOPS = ("loss", "gradients", "steps")
-"""Problems after which there is nothing to time."""
+"""Problems that leave nothing to time."""
 
 
 def doctor(
@@ -28,30 +28,30 @@ def doctor(
         str | None,
         typer.Argument(
             metavar="[FILE.py]",
-            help="A Python file that defines model, loss(model, batch) and batches; optimizer and base if you like.",
+            help="A Python file that defines model, loss(model, batch) and batches, and optionally optimizer and base.",
         ),
     ] = None,
     method: Annotated[
-        str, typer.Option("--method", help="Where the file makes no optimizer.", autocompletion=complete.method)
+        str, typer.Option("--method", help="Used if the file defines no optimizer.", autocompletion=complete.method)
     ] = "vsam",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the method, as rho=0.1. May be repeated."),
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the method, e.g. rho=0.1. May be repeated."),
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", help="How long to time steps; 0 for not at all.")] = 5.0,
+    seconds: Annotated[float, typer.Option("--seconds", help="How long to time steps; 0 to skip.")] = 5.0,
     json: Json = False,
     data_dir: DataDir = None,
 ) -> None:
     """Check the machine, and a model and loss of your own.
 
-    Runs some dry steps of the method, says what it costs and what looks wrong. Exits with 0 if nothing does, 1 if
-    something does, 2 if the file cannot be used.
+    Runs a few dry steps of the method, and reports what it costs and what looks wrong. Exit codes: 0 nothing looks
+    wrong, 1 something does, 2 the file cannot be used.
     """
     from vsam.lab.doctor import check_machine, check_subject, make_optimizer
     from vsam.lab.subject import read_file
 
     if not 0 <= seconds <= 3600:
-        raise UserError(f"--seconds must lie between 0 and 3600, got {seconds:g}.")
+        raise UserError(f"--seconds must be between 0 and 3600, got {seconds:g}.")
     chosen = _settings(settings)
     _check_method(method)
     subject = None if file is None else read_file(file)
@@ -75,7 +75,7 @@ def doctor(
 
 
 def _settings(given: list[str] | None) -> dict[str, Any]:
-    """Settings of a class, with values as in TOML; a word is a word."""
+    """The method's settings, with values parsed as TOML; what does not parse is a string."""
     found: dict[str, Any] = {}
     for one in given or ():
         key, equals, value = one.partition("=")
@@ -98,7 +98,7 @@ def _check_method(name: str) -> None:
 
 
 def _cost(subject: "Subject", optimizer: "SharpnessAware", seconds: float) -> "Finding":
-    """What a step of the optimizer is expected to take."""
+    """The expected time per step of the optimizer."""
     from vsam.lab.choose import time_passes
     from vsam.lab.doctor.finding import note, ok
 
@@ -111,7 +111,7 @@ def _cost(subject: "Subject", optimizer: "SharpnessAware", seconds: float) -> "F
         return note("cost", str(error))
     plain = times.plain_with_memory if keeps_memory else times.plain
     sampled = times.sampled_with_memory if keeps_memory else times.sampled
-    own = f"between {plain:.2f} and {sampled:.2f}, as it decides while it trains"
+    own = f"between {plain:.2f} and {sampled:.2f}, as it decides during training"
     if price is not None:
         own = f"{plain + (price - 1) * (sampled - plain):.2f} at {price:.2f} passes per step"
     kept = f"a buffer of {size_text(subject.num_bytes)} or more" if keeps_memory else "no buffer"

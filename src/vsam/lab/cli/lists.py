@@ -1,4 +1,4 @@
-"""`vsam methods`, `models`, `explain`, `recipes` and `data`: what there is."""
+"""`vsam methods`, `models`, `explain`, `recipes` and `data`."""
 
 import shlex
 import tomllib
@@ -34,9 +34,9 @@ def methods(json: Json = False, use: Use = None) -> None:
 
 
 def models(json: Json = False, use: Use = None) -> None:
-    """List the networks and their numbers of parameters.
+    """List the models and their parameter counts.
 
-    They are counted for 10 and for 100 classes.
+    Counted for 10 and for 100 classes.
     """
     rows = model_room.describe()
     if json:
@@ -52,7 +52,7 @@ def explain(
     json: Json = False,
     use: Use = None,
 ) -> None:
-    """Say what a method computes, costs and needs.
+    """Explain what a method computes, costs and needs.
 
     Also when not to use it, and where it was published.
     """
@@ -82,13 +82,13 @@ def explain(
 def recipes(
     name: Annotated[
         str | None,
-        typer.Argument(help="Show this recipe: what it takes and gives.", autocompletion=complete.recipes),
+        typer.Argument(help="Show this recipe in full.", autocompletion=complete.recipes),
     ] = None,
     json: Json = False,
 ) -> None:
     """List the recipes, or show one of them.
 
-    A recipe says its command, hardware, time and expected result.
+    A recipe states its command, hardware, wall time and expected result.
     """
     if name is not None:
         return _show_recipe(name, json)
@@ -98,9 +98,9 @@ def recipes(
     cells = [(row["name"], f"{row['epochs']} × {row['batch']}", row["title"]) for row in rows]
     _show(("recipe", "epochs × batch", "what it is"), cells)
     say(
-        "\nSee one in full with vsam recipes NAME. Change any setting with --set, as in\n"
+        "\nSee one in full with vsam recipes NAME. Change any setting with --set, e.g.\n"
         "--set optimizer=adamw --set lr=0.001 --set model=wrn16-2 --set epochs=5. Your\n"
-        "own images: --set data.name=folder:PATH, where PATH holds train/CLASS/ and\n"
+        "own images: --set data.name=folder:PATH, where PATH contains train/CLASS/ and\n"
         "test/CLASS/."
     )
     return None
@@ -113,7 +113,7 @@ def _recipe_row(name: str) -> dict[str, Any]:
 
 
 def _show_recipe(name: str, json: bool) -> None:
-    """The header and the settings, as the file has them."""
+    """The header and the settings, as written in the file."""
     parts = header_parts(name)
     if not json:
         title = parts.pop("title") or f"{name} has no comment at its top."
@@ -130,9 +130,9 @@ def _show_recipe(name: str, json: bool) -> None:
 
 
 def data(json: Json = False, use: Use = None, data_dir: DataDir = None) -> None:
-    """List the data sets, and where each was found.
+    """List the datasets, and where each was found.
 
-    Also what is damaged, and how to get what is missing.
+    Also shows what is damaged, and how to get what is missing.
     """
     described = data_room.describe(data_dir)
     if json:

@@ -1,4 +1,4 @@
-"""Names that options take, for help and completion: written out, because their tables need torch."""
+"""Names that options take, for help and completion; spelled out, because their tables need torch."""
 
 __all__ = ["BASES", "BENCHED", "SCALES", "STUDIES", "WORKLOADS"]
 

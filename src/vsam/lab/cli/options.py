@@ -48,12 +48,10 @@ Changes = Annotated[
 ]
 Tiny = Annotated[bool, option("--tiny", "Shrink the recipe to a run of seconds.")]
 DataDir = Annotated[Path | None, option("--data-dir", "Dataset directory. Default: $VSAM_DATA, else the user's cache.")]
-Device = Annotated[str | None, option("--device", "cpu, cuda, cuda:1, mps. Default: the best there is.")]
+Device = Annotated[str | None, option("--device", "cpu, cuda, cuda:1, mps. Default: the best available.")]
 TensorBoard = Annotated[bool, option("--tensorboard", "Write TensorBoard logs too, to each run's folder tensorboard/.")]
-Json = Annotated[bool, option("--json", "Print JSON instead, for programs.")]
-JsonFile = Annotated[
-    Path | None, option("--json", "Write the results as JSON; - for the standard output.", metavar="FILE")
-]
+Json = Annotated[bool, option("--json", "Print JSON instead of text.")]
+JsonFile = Annotated[Path | None, option("--json", "Write the results as JSON; - for stdout.", metavar="FILE")]
 
 
 def _import(files: list[Path] | None) -> list[Path] | None:
@@ -64,16 +62,18 @@ def _import(files: list[Path] | None) -> list[Path] | None:
 
 Use = Annotated[
     list[Path] | None,
-    option("--use", "Import methods, models and data of your own.", metavar="FILE.py", callback=_import, is_eager=True),
+    option(
+        "--use", "Import your own methods, models and datasets.", metavar="FILE.py", callback=_import, is_eager=True
+    ),
 ]
-Out = Annotated[str | None, option("--out", "The folder to write to.", metavar="FOLDER")]
+Out = Annotated[str | None, option("--out", "Output folder.", metavar="FOLDER")]
 
 
 _MOST_SEEDS = 1000
 
 
 def check_seeds(seeds: int) -> None:
-    """Refuse a number of seeds that is a slip of the finger."""
+    """Reject a number of seeds that is probably a typo."""
     if not 1 <= seeds <= _MOST_SEEDS:
         least = "at least 1" if seeds < 1 else f"at most {_MOST_SEEDS:,}"
         raise UserError(f"--seeds must be {least}, got {seeds}.")
@@ -82,19 +82,19 @@ def check_seeds(seeds: int) -> None:
 def folder(out: str | None) -> Path | None:
     """The folder that the user named, if any."""
     if out == "":
-        raise UserError("--out must not be empty. Write . for this folder.")
+        raise UserError("--out must not be empty. Use . for the current folder.")
     return None if out is None else Path(out)
 
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Turn Ctrl-C into a sentence that says how to go on."""
+    """Turn Ctrl-C into an error that says how to resume."""
     try:
         yield
     except KeyboardInterrupt:
-        raise RunError("Interrupted. Run the same command again: it goes on from where it was saved.") from None
+        raise RunError("Interrupted. Rerun the same command to resume.") from None
 
 
 def typed_command() -> str:
-    """What the user typed, for results to state."""
+    """The command line as typed, recorded in results."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])

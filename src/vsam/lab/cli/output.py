@@ -18,17 +18,17 @@ __all__ = ["check_runs", "facts_text", "make_console", "say", "show_json"]
 
 
 def say(text: object, *, err: bool = False) -> None:
-    """Print a text on the standard output, or on the standard error; nothing in it commands the terminal."""
+    """Print text to stdout or stderr, without control characters."""
     typer.echo(for_terminal(text).plain, err=err)
 
 
 def make_console(width: int = 120) -> Console:
-    """A console as wide as the terminal; elsewhere so wide that no cell is wrapped needlessly."""
+    """A console as wide as the terminal; `width` columns if stdout is redirected."""
     return Console(width=None if sys.stdout.isatty() else width, markup=False, highlight=False)
 
 
 def facts_text(facts: Mapping[str, str]) -> str:
-    """Names and, beside them, what there is to say, wrapped to the terminal's width; an empty name takes no place."""
+    """Two columns, names and facts, wrapped to the terminal's width; empty names take no space."""
     width, longest = min(shutil.get_terminal_size().columns, 100), max(map(len, facts))
     indent = " " * (longest + 2 if longest else 0)
     return "\n".join(
@@ -39,20 +39,20 @@ def facts_text(facts: Mapping[str, str]) -> str:
 
 
 def check_runs(failures: Sequence[str], damaged: Sequence[Path]) -> None:
-    """Fail, after everything was shown, where runs are not finished, or finished ones have damaged files."""
+    """Raise, once everything was shown, if runs are unfinished or finished runs have damaged files."""
     said = []
     if failures:
         said.append("These runs are not finished:\n  " + "\n  ".join(failures))
     if damaged:
         folders = "\n  ".join(map(str, damaged))
         said.append(
-            "Files of these finished runs are damaged, as said above; their rows are from summary.json. Delete a "
-            f"folder to train its run again:\n  {folders}"
+            "These finished runs have damaged files (see above); their rows come from summary.json. Delete a "
+            f"folder to retrain its run:\n  {folders}"
         )
     if said:
         raise RunError("\n".join(said))
 
 
 def show_json(content: Any) -> None:
-    """Print JSON for programs."""
+    """Print JSON."""
     sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""Progress of runs: bars on a terminal, plain lines elsewhere; always on the standard error."""
+"""Progress of runs: bars on a terminal, plain lines elsewhere; always on stderr."""
 
 import sys
 import time
@@ -19,17 +19,17 @@ __all__ = ["Bars", "Lines", "make_progress", "make_status"]
 
 Cells = Sequence[tuple[str, int, int, int]]
 Cell = tuple[str, int]
-_SECONDS_BETWEEN_LINES = 5.0  # so that what is done at once says nothing
+_SECONDS_BETWEEN_LINES = 5.0  # so that quick work prints nothing
 
 
 def make_progress(*, is_shown: bool = True) -> AbstractContextManager[Shown]:
-    """Bars if a person is watching, else lines; nothing where another process shows the same."""
+    """Bars on a terminal, else lines; nothing if another process shows the same."""
     return bars_or_lines(Bars, Lines) if is_shown else nullcontext(NullProgress())
 
 
 @contextmanager
 def make_status() -> Iterator[Callable[[str], object]]:
-    """What shows the latest of many messages: in a line of its own on a terminal, else every few seconds."""
+    """Show the latest of many messages: in place on a terminal, else one every few seconds."""
     if sys.stderr.isatty():
         console = Console(stderr=True, markup=False, highlight=False)
         with console.status("") as status:
@@ -47,17 +47,17 @@ def make_status() -> Iterator[Callable[[str], object]]:
 
 
 class Bars:
-    """One bar for everything, and one for each run of the present seed that has begun and goes on."""
+    """One bar for all runs, and one per run of the current seed that is in progress."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._runs: dict[Cell, TaskID] = {}
         self._all: TaskID | None = None
         self._begun: set[Cell] = set()
-        self._shown: list[Cell] = []  # the one that moved last is the last
+        self._shown: list[Cell] = []  # most recently advanced last
 
     def begin(self, cells: Cells) -> None:
-        """Show the bar of a single run; of several only one for all, until they move."""
+        """Show the bar of a single run; for several, only the total until they advance."""
         if len(cells) > 1:
             done, total = sum(cell[2] for cell in cells), sum(cell[3] for cell in cells)
             self._all = self._progress.add_task("all runs", total=total, completed=done, note="")
@@ -68,7 +68,7 @@ class Bars:
             )
 
     def advance(self, method: str, seed: int, step: int) -> None:
-        """Move a run's bar."""
+        """Advance a run's bar."""
         self._progress.update(self._runs[method, seed], completed=step)
         if self._all is not None:
             self._show((method, seed))
@@ -76,7 +76,7 @@ class Bars:
             self._progress.update(self._all, completed=done)
 
     def epoch(self, method: str, seed: int, metrics: dict[str, Any]) -> None:
-        """Note the epoch's accuracy beside the bar; the bar of a finished run makes room for others."""
+        """Show the epoch's accuracy next to the bar; hide the bar of a finished run."""
         skips = [f"skipped {metrics['skipped']}"] if metrics["skipped"] else []
         numbers = (
             f"{metrics['test_accuracy']:.2f} %",
@@ -89,13 +89,13 @@ class Bars:
             self._hide([(method, seed)])
 
     def _show(self, cell: Cell) -> None:
-        """Show a run that moves, and hide those of a former seed, and the longest at rest if there are too many."""
+        """Show a run that advances; hide those of earlier seeds, and the least recent if there are too many."""
         if cell not in self._begun:
             self._begun.add(cell)
             self._hide([other for other in self._shown if other[1] != cell[1]])
         self._shown = [*(other for other in self._shown if other != cell), cell]
         self._progress.update(self._runs[cell], visible=True)
-        room = max(1, self._progress.console.height - 1)  # a line is taken by the bar for everything
+        room = max(1, self._progress.console.height - 1)  # one line is for the total
         self._hide(self._shown[:-room])
 
     def _hide(self, cells: Sequence[Cell]) -> None:
@@ -105,7 +105,7 @@ class Bars:
 
 
 class Lines:
-    """A line an epoch, with an estimate of the time left for everything."""
+    """One line per epoch, with an estimate of the total time left."""
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
@@ -113,12 +113,12 @@ class Lines:
         self._begun_at = self._total = 0
 
     def begin(self, cells: Cells) -> None:
-        """Take in how much there is to do."""
+        """Record the total work."""
         self._steps = {(method, seed): done for method, seed, done, _ in cells}
         self._begun_at, self._total = sum(cell[2] for cell in cells), sum(cell[3] for cell in cells)
 
     def advance(self, method: str, seed: int, step: int) -> None:
-        """Take in how far a run is."""
+        """Record a run's progress."""
         self._steps[method, seed] = step
 
     def epoch(self, method: str, seed: int, metrics: dict[str, Any]) -> None:

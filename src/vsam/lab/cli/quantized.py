@@ -16,7 +16,7 @@ __all__ = ["quantized"]
 
 
 def quantized(
-    run: Annotated[Path, typer.Argument(help="The folder of a run that was trained with quantize settings.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a run trained with quantize settings.")],
     json: Json = False,
     use: Use = None,
     data_dir: DataDir = None,
@@ -44,7 +44,7 @@ def quantized(
     try:
         model.load_state_dict(content["model"])
     except (RuntimeError, TypeError, AttributeError) as error:
-        raise UserError(f"{run} holds other weights than those of its quantized {recipe.model}. {ADVICE}") from error
+        raise UserError(f"The weights in {run} do not match its quantized {recipe.model}. {ADVICE}") from error
     accuracy, _ = evaluate(model.to(chosen), Batches.test(dataset), chosen)
     report = size_report(model)
     if json:
@@ -59,6 +59,6 @@ def quantized(
         table.add_row(layer.name, *(f"{number:,}" for number in numbers))
     make_console().print(table)
     ratio = report.full_bytes / report.quantized_bytes
-    say(f"In all {report.full_bytes:,} bytes become {report.quantized_bytes:,}, {ratio:.2f} times less.")
+    say(f"Total: {report.full_bytes:,} bytes become {report.quantized_bytes:,}, {ratio:.2f} times smaller.")
     say(f"Test accuracy at step {content['step']:,}: {accuracy:.2f} %.")
     return None

@@ -1,4 +1,4 @@
-"""The options by which a command's runs become Ray tasks."""
+"""Options that train a command's runs as Ray tasks."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Ray", "Workers", "choose_ray_device", "trainer"]
 
-_TASKS = "Train the runs as Ray tasks, here or on a cluster. On GPUs each run has one of its own."
+_TASKS = "Train the runs as Ray tasks, here or on a cluster. On GPUs, each run gets its own."
 Ray = Annotated[str | None, option("--ray", _TASKS, metavar="[ADDRESS]")]
 Workers = Annotated[int, option("--workers", "With --ray: processes per run, which share its batches.")]
 
 
 def choose_ray_device(name: str | None, ray: str | None) -> "torch.device":
-    """Where to train; a cluster may have GPUs where this machine has none."""
+    """The device to train on; a cluster may have GPUs where this machine has none."""
     import torch
 
     from vsam.lab.runs.environment import choose_device
@@ -30,13 +30,13 @@ def choose_ray_device(name: str | None, ray: str | None) -> "torch.device":
 
 @contextmanager
 def trainer(ray: str | None, workers: int) -> "Iterator[Train | None]":
-    """What trains runs as Ray tasks; None where they are trained in this process."""
+    """The function that trains runs as Ray tasks; None to train in this process."""
     if workers < 1:
         raise UserError(f"--workers must be at least 1, got {workers}.")
     if ray is None:
         if workers > 1:
             raise UserError(
-                f"--workers {workers} needs --ray. A single run takes several processes by torchrun --nproc-per-node "
+                f"--workers {workers} needs --ray. To train one run with several processes: torchrun --nproc-per-node "
                 f"{workers} -m vsam train."
             )
         yield None

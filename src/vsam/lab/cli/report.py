@@ -18,7 +18,7 @@ def report(
         list[Path], typer.Argument(metavar="RUNS", help="Folders of runs, or folders that contain them at any depth.")
     ],
     output: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write; - for the standard output.")
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write; - for stdout.")
     ] = Path("report.html"),
     title: Annotated[str | None, typer.Option("--title", help="The page's title. Default: what was run.")] = None,
     figures: Annotated[
@@ -28,10 +28,10 @@ def report(
 ) -> None:
     """Write one page with tables and figures of runs.
 
-    It is interactive and opens without a network. Beside it, in the folder report-figures, or whatever the page is
-    called, are the figures as SVG and PNG and the tables as Markdown and LaTeX.
+    The page is interactive and works offline. Figures (SVG, PNG) and tables (Markdown, LaTeX) go to a folder next to
+    it, named after the page: report-figures for report.html.
     """
-    from vsam.lab.report import write_report  # what it draws with takes a second to import
+    from vsam.lab.report import write_report  # its plotting libraries take a second to import
 
     with make_status() as show:
         files = write_report(runs, output, title=title, figures=figures, say=show)

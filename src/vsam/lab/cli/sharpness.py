@@ -26,25 +26,25 @@ def sharpness(
         list[Path],
         typer.Argument(metavar="RUNS", help="Folders of runs, folders that contain them at any depth, or checkpoints."),
     ],
-    rho: Annotated[float | None, typer.Option("--rho", help="The distance. Default: 0.05, adaptive 0.5.")] = None,
-    samples: Annotated[int, typer.Option("--samples", help="Training images to measure on, at most.")] = 1024,
+    rho: Annotated[float | None, typer.Option("--rho", help="Radius. Default: 0.05; 0.5 if adaptive.")] = None,
+    samples: Annotated[int, typer.Option("--samples", help="Maximum number of training images to use.")] = 1024,
     batch: Annotated[int, typer.Option("--batch", help="Batch size, the m of SAM's sharpness.")] = 128,
     mode: Annotated[
         Literal["eval", "train"], typer.Option("--mode", help="How BatchNorm and dropout behave.")
     ] = "eval",
-    adaptive: Annotated[bool, typer.Option("--adaptive", help="In units of the weights, as ASAM does.")] = False,
+    adaptive: Annotated[bool, typer.Option("--adaptive", help="Scale perturbations by the weights, as ASAM.")] = False,
     density: Annotated[
-        bool, typer.Option("--density", help="Measure the spectral density of the Hessian too.")
+        bool, typer.Option("--density", help="Also measure the spectral density of the Hessian.")
     ] = False,
     out: Out = None,
     landscape: Annotated[
-        bool, typer.Option("--landscape", help="Cut lines and planes through the loss too; draws them to --out.")
+        bool, typer.Option("--landscape", help="Also evaluate the loss on lines and planes; drawn to --out.")
     ] = False,
     between: Annotated[
-        bool, typer.Option("--between", help="With --landscape: also the line from the first run to each other one.")
+        bool, typer.Option("--between", help="With --landscape: also the line from the first run to each other run.")
     ] = False,
     points: Annotated[int, typer.Option("--points", help="With --landscape: points per axis, an odd number.")] = 21,
-    span: Annotated[float, typer.Option("--span", help="With --landscape: how far the axes go both ways.")] = 1.0,
+    span: Annotated[float, typer.Option("--span", help="With --landscape: how far the axes extend each way.")] = 1.0,
     json: Json = False,
     use: Use = None,
     data_dir: DataDir = None,
@@ -53,8 +53,8 @@ def sharpness(
     """Measure how flat the minima of runs are, and draw it.
 
     The loss is the cross entropy on training images as they are stored, without augmentation or label smoothing, with
-    the labels that the run was trained on. With --out, figures (SVG and PNG), all numbers (JSON) and an interactive
-    page that needs no network are written. Rerun the same command to resume a landscape.
+    the labels that the run was trained on. With --out, writes figures (SVG and PNG), all numbers (JSON) and an
+    interactive page that works offline. Rerun the same command to resume a landscape.
     """
     if between and not landscape:
         raise UserError("--between is for --landscape: give both, or leave it out.")

@@ -33,7 +33,7 @@ def study(
     ] = "small",
     out: Out = None,
     seeds: Annotated[
-        int | None, option("--seeds", "How many seeds. Default: as before; at first 3, tiny 1, frontier 5, trials 1.")
+        int | None, option("--seeds", "Number of seeds. Default: as before, else 3 (tiny 1, frontier 5, trials 1).")
     ] = None,
     only: Annotated[
         list[str] | None, option("--only", "Run only this part, e.g. cifar10-small.", metavar="PART")
@@ -42,12 +42,12 @@ def study(
         str, option("--methods", "Run only these methods: comma-separated names.", complete.methods)
     ] = "all",
     dry_run: Annotated[
-        bool, option("--dry-run", "Only say what would be trained, how long it takes, and how much disk.")
+        bool, option("--dry-run", "Only show what would be trained, and its time and disk space.")
     ] = False,
     compare_paper: Annotated[
-        bool, option("--compare-paper", "Say which of the paper's claims the studies in FOLDER support.")
+        bool, option("--compare-paper", "Show which of the paper's claims the studies in FOLDER support.")
     ] = False,
-    details: Annotated[bool, option("--details", "With --compare-paper: every effect, its interval and why.")] = False,
+    details: Annotated[bool, option("--details", "With --compare-paper: every effect, interval and reason.")] = False,
     ray: Ray = None,
     workers: Workers = 1,
     json: JsonFile = None,
@@ -56,10 +56,10 @@ def study(
     device: Device = None,
     tensorboard: TensorBoard = False,
 ) -> None:
-    """Run a table or figure of the paper.
+    """Run a study, such as a table or figure of the paper.
 
-    Trains what is missing, then writes numbers, tables and figures. Rerun the same command to resume. See what a study
-    takes with --dry-run before you start a long one.
+    Trains what is missing, then writes numbers, tables and figures. Rerun the same command to resume. Use --dry-run
+    first to see what a long study takes.
     """
     _check(name, scale, seeds, compare_paper, details, dry_run, json)
     from vsam.lab.cli.study_run import compare_with_paper, run, show_estimate
@@ -112,7 +112,7 @@ def _check(
     dry_run: bool,
     json: Path | None,
 ) -> None:
-    """Refuse what cannot work before torch is imported."""
+    """Reject invalid options before torch is imported."""
     if scale not in SCALES:
         raise UserError(f"--scale must be one of {', '.join(SCALES)}, got {scale!r}.")
     if name is None and not compare_paper:
@@ -124,13 +124,13 @@ def _check(
     if details and not compare_paper:
         raise UserError("--details is for --compare-paper: give both, or leave it out.")
     if compare_paper and dry_run:
-        raise UserError("--compare-paper needs finished runs, and --dry-run trains none: give one of them.")
+        raise UserError("--compare-paper needs finished runs, and --dry-run trains none: give only one.")
     if compare_paper and name is not None and json is not None:
-        raise UserError("--json takes either a study or the paper's claims: run vsam study --compare-paper by itself.")
+        raise UserError("--json writes a study or the paper's claims, not both: run vsam study --compare-paper alone.")
 
 
 def fill_ray(arguments: Sequence[str]) -> list[str]:
-    """Give `--ray` its address where it stands alone, which the option parser cannot."""
+    """Insert the default address after a bare `--ray`, which the option parser cannot do."""
     filled = []
     for i, argument in enumerate(arguments):
         filled.append(argument)

@@ -1,4 +1,4 @@
-"""What `vsam study` does with what the user asked for."""
+"""What `vsam study` does once its options are checked."""
 
 import json as json_module
 import shlex
@@ -23,7 +23,7 @@ __all__ = ["compare_with_paper", "run", "show_estimate"]
 def show_estimate(
     study: Study, scale: Scale, seeds: int, out: Path, json: Path | None, only: Sequence[str], methods: Sequence[str]
 ) -> None:
-    """Say what the study would take."""
+    """Show what the study would take."""
     estimate = estimate_study(study, scale, seeds, out, only=only, methods=methods)
     write_output(json, json_module.dumps(estimate.to_dict(), indent=2) + "\n")
     if is_standard_output(json):
@@ -52,7 +52,7 @@ def run(
     tensorboard: bool,
     **chosen: Sequence[str],
 ) -> tuple[list[str], list[Path]]:
-    """Run the study, write it and show it; returns the failures, and the folders of damaged runs.
+    """Run, write and show the study; returns the failures, and the folders of damaged runs.
 
     The arguments are the options of the command; `chosen` are `only` and `methods`.
     """
@@ -91,18 +91,18 @@ def _show(outcome: Outcome, out: Path, paths: Sequence[Path]) -> None:
     for path in paths:
         say(path)
     if (out / "runs").exists():
-        say(f"See it all: {shlex.join(['vsam', 'report', str(out), '-o', str(out / 'report.html')])}")
+        say(f"Report on all runs: {shlex.join(['vsam', 'report', str(out), '-o', str(out / 'report.html')])}")
 
 
 def compare_with_paper(out: Path, details: bool, json: Path | None) -> None:
-    """Judge the paper's claims by the studies of a folder: a tally, a line per claim, and the details by option."""
+    """Judge the paper's claims by a folder's studies: a tally, one line per claim, and details on request."""
     from vsam.lab.paper.claims import judge, to_markdown
     from vsam.lab.paper.summary import LEGEND, summarise, to_lines
     from vsam.lab.paper.verdicts import to_terminal
 
     studies = read_studies(out)
     if not studies:
-        raise UserError(f"{out} holds no study yet. Run vsam study table1 first, or name another folder with --out.")
+        raise UserError(f"{out} has no study yet. Run vsam study table1 first, or give another folder with --out.")
     verdicts = judge(studies)
     summary = summarise(verdicts)
     write_atomically(out / "claims.md", to_markdown(verdicts))
@@ -116,5 +116,5 @@ def compare_with_paper(out: Path, details: bool, json: Path | None) -> None:
     if details:
         console.print(to_terminal(verdicts))
     else:
-        console.print("Every effect with its interval: add --details, or read the file below.")
+        console.print("For every effect with its interval, add --details or read the file below.")
     say(out / "claims.md")

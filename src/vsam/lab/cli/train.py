@@ -28,7 +28,7 @@ def train(
 ) -> None:
     """Train one recipe.
 
-    Rerun the same command to resume a killed run; a finished one is left as it is.
+    Rerun the same command to resume a killed run; a finished run is left unchanged.
     """
     from vsam.lab.ranks.join import choose_rank_device, join
     from vsam.lab.recipes.load import load_recipe
@@ -54,12 +54,12 @@ def train(
     if ranks.is_first:
         say(said)
     if run.folder.problems:
-        raise RunError(f"Its files are damaged, as said above. Delete {path} to train the run again.")
+        raise RunError(f"The run's files are damaged (see above). Delete {path} to retrain it.")
 
 
 def _train(run: "Run", progress: "Progress", observe: "Observe") -> None:
     if run.step and run.ranks.is_first:
-        say(f"Going on at step {run.step} of {run.total_steps}.", err=True)
+        say(f"Resuming at step {run.step} of {run.total_steps}.", err=True)
     method, seed = run.recipe.method, run.recipe.seed
     progress.begin([(method, seed, run.step, run.total_steps)])
     run.listeners = (lambda metrics: progress.epoch(method, seed, metrics),)
@@ -72,7 +72,7 @@ def _train(run: "Run", progress: "Progress", observe: "Observe") -> None:
 def _result(run: "Run") -> str:
     summary = run.folder.summary
     assert summary is not None
-    skips = f", {summary['skipped']:,} skipped as not finite" if summary["skipped"] else ""
+    skips = f", {summary['skipped']:,} skipped as non-finite" if summary["skipped"] else ""
     return (
         f"{summary['method']} reached {summary['accuracy']:.2f} % (best {summary['best']:.2f} %) with "
         f"{summary['samples']:,} second gradients in {summary['steps']:,} steps{skips}, {summary['ais']:,.0f} images/s"

@@ -35,9 +35,9 @@ __all__ = ["tune"]
 def tune(
     recipe: RecipeName = "fashion-mini",
     method: Annotated[
-        str | None, option("--method", "Whose settings are searched. Default: the recipe's.", complete.method)
+        str | None, option("--method", "Method whose settings are searched. Default: the recipe's.", complete.method)
     ] = None,
-    trials: Annotated[int, option("--trials", "How many in all, those of earlier calls included.")] = 20,
+    trials: Annotated[int, option("--trials", "Total number of trials, including earlier calls.")] = 20,
     search: Annotated[
         str | None,
         option(
@@ -46,12 +46,12 @@ def tune(
             metavar="RANGES",
         ),
     ] = None,
-    seeds: Annotated[int, option("--seeds", "Runs per trial, whose mean counts.")] = 1,
+    seeds: Annotated[int, option("--seeds", "Seeds per trial; their mean counts.")] = 1,
     storage: Annotated[
-        str | None, option("--storage", "A database, to share the work.", metavar="URL", envvar="VSAM_STORAGE")
+        str | None, option("--storage", "Database for sharing the search.", metavar="URL", envvar="VSAM_STORAGE")
     ] = None,
     timeout: Annotated[
-        float | None, option("--timeout", "Stop after so long; rerun the command to resume.", metavar="MINUTES")
+        float | None, option("--timeout", "Stop after this long; rerun the command to resume.", metavar="MINUTES")
     ] = None,
     out: Out = None,
     tiny: Tiny = False,
@@ -61,9 +61,9 @@ def tune(
     device: Device = None,
     tensorboard: TensorBoard = False,
 ) -> None:
-    """Search a method's settings on held-out images.
+    """Tune a method's settings on held-out images.
 
-    They are taken from the training images. Rerun the same command to resume a killed search.
+    The images are held out from the training set. Rerun the same command to resume a killed search.
     """
     if trials < 1:
         raise UserError(f"--trials must be at least 1, got {trials}.")
@@ -87,7 +87,7 @@ def tune(
     chosen, observe = choose_device(device), observer(tensorboard)
     target = folder(out) or Path("tune") / plan.recipe.name / plan.recipe.label
     dataset = load_data(plan.recipe, data_dir, chosen)
-    build_optimizer(build_model(plan.recipe, dataset), plan.recipe, 1)  # what is wrong shows before a folder is made
+    build_optimizer(build_model(plan.recipe, dataset), plan.recipe, 1)  # fails before a folder is created
     dataset = hold_out(dataset)
     deadline = None if timeout is None else time.monotonic() + 60 * timeout
     with resumable():
@@ -124,7 +124,7 @@ def _write(plan: "Plan", target: Path, trials: int, results: Sequence["Result"],
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """Write what is new, so that a finished search changes nothing."""
+    """Write only if the content changed, so that a finished search changes nothing."""
     if not path.exists() or path.read_bytes() != content:
         write_atomically(path, content)
 
@@ -144,10 +144,10 @@ def _report(
         say(f"Picture: {target / 'trials.png'}\nRecipe: {target / 'best.toml'}")
     elif is_finished:
         reasons = [f"trial {result.number}: {result.error or result.state}" for result in results]
-        raise RunError(f"No trial of {num_over} was completed:\n  " + "\n  ".join(reasons))
+        raise RunError(f"None of {num_over} trials completed:\n  " + "\n  ".join(reasons))
     if not is_finished:
         left, running = trials - num_over, sum(result.state == "running" for result in results)
-        are = "trial is" if left == 1 else "trials are"
+        are = "trial" if left == 1 else "trials"
         by = "another process" if running == 1 else "other processes"
-        elsewhere = f", {running} by {by} at this moment" if running else ""
-        say(f"Not finished: {left} {are} to be trained{elsewhere}. Rerun the same command to resume.")
+        elsewhere = f", {running} running in {by}" if running else ""
+        say(f"Not finished: {left} {are} left{elsewhere}. Rerun the same command to resume.")

@@ -1,3 +1,3 @@
-"""Several runs beside each other: trained in turns, timed and tabulated."""
+"""Several runs side by side: trained in alternation, timed and tabulated."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Comparing methods: every method × seed, trained in turns so that their speeds are fair."""
+"""Comparing methods: every method × seed, alternating epoch by epoch so that their speeds are fair."""
 
 import secrets
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ __all__ = ["Train", "compare", "count_steps"]
 
 _Failures = list[tuple[Recipe, str]]
 Train = Callable[[Sequence[Recipe], RunStore, Path | None, torch.device, Progress, Observe], list[str]]
-"""Trains recipes and returns a sentence for each that is not finished."""
+"""Trains recipes and returns a sentence for each that is unfinished."""
 
 
 def compare(
@@ -32,17 +32,17 @@ def compare(
     observe: Observe = lambda run: None,
     train: Train | None = None,
 ) -> tuple[list[FinishedRun], list[str]]:
-    """Train every recipe, the ones of a seed in turns of one epoch, so that noise of the machine hits all alike.
+    """Train every recipe; those of a seed alternate epoch by epoch, so that machine noise affects all alike.
 
-    Finished runs are kept, begun ones are continued. A run that fails, is damaged, or that another process is at, does
-    not stop the others: returns the finished runs, and a sentence for each that is not. `observe` is called with
-    every run before it trains. Where `train` is given, it trains the runs instead, in an order of its own.
+    Finished runs are kept, started ones are resumed. A run that fails, is damaged or is in use by another process does
+    not stop the others: returns the finished runs, and a sentence for each unfinished one. `observe` is called with
+    every run before it trains. If `train` is given, it trains the runs instead, in its own order.
     """
     shown = progress or NullProgress()
     store = out if isinstance(out, RunStore) else RunStore(out)
     recipes, damaged = store.usable(recipes)
     missing = [recipe for recipe in recipes if not store.run(recipe).is_finished]
-    if not missing:  # then no data are needed
+    if not missing:  # then no data is needed
         return store.finished(recipes), damaged
     dataset = load_data(recipes[0], data_dir, device if train is None else torch.device("cpu"))
     total = count_steps(recipes[0], dataset)
@@ -61,7 +61,7 @@ def compare(
 
 
 def count_steps(recipe: Recipe, dataset: Dataset) -> int:
-    """How many steps a whole run takes."""
+    """The number of steps of a complete run."""
     return recipe.epochs * -(-len(dataset.train_images) // recipe.batch)
 
 
@@ -75,7 +75,7 @@ def _train_seed(
     *,
     is_first: bool,
 ) -> _Failures:
-    """Train the runs of a seed; returns those that failed. A user's mistake is raised while nothing is trained."""
+    """Train the runs of a seed; returns those that failed. A user's mistake is raised before anything is trained."""
     runs: list[Run] = []
     failures: _Failures = []
     try:
@@ -106,7 +106,7 @@ def _take_turns(runs: Sequence[Run], shown: Progress) -> _Failures:
             run.listeners = (_tell(shown.epoch, label, seed),)
             try:
                 run.train_epoch(_tell(shown.advance, label, seed))
-            except (RuntimeError, MemoryError) as error:  # ours, and torch's own where memory runs out
+            except (RuntimeError, MemoryError) as error:  # ours, and torch's own if memory runs out
                 failed.add(id(run))
                 failures.append((run.recipe, str(error) or type(error).__name__))
     return failures

@@ -1,4 +1,4 @@
-"""The one picture of a comparison: accuracy against cost."""
+"""The picture of a comparison: accuracy against cost."""
 
 import io
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ __all__ = ["accuracy_against_cost"]
 
 
 def accuracy_against_cost(rows: Sequence[Row]) -> bytes:
-    """A PNG with test accuracy over passes per step, 1 for SGD and 2 for SAM, with deviations over seeds.
+    """A PNG of test accuracy against passes per step, 1 for SGD and 2 for SAM, with deviations over seeds.
 
-    Colours and marks are those of the report.
+    Colours and markers are those of the report.
     """
     styles = styles_for([row.label for row in sorted(rows, key=lambda row: place_of(row.method, row.label))])
     figure = Figure(figsize=(6.4, 4.2), dpi=150, layout="constrained")

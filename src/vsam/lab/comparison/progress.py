@@ -1,4 +1,4 @@
-"""Whoever shows how far runs are."""
+"""Interfaces for showing the progress of runs."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -7,16 +7,16 @@ __all__ = ["NullProgress", "Progress"]
 
 
 class Progress(Protocol):
-    """Whoever shows how far a comparison is."""
+    """Shows the progress of a comparison."""
 
     def begin(self, cells: Sequence[tuple[str, int, int, int]]) -> None:
-        """All cells are known: method, seed, steps done, steps in all."""
+        """All cells are known: method, seed, steps done, total steps."""
 
     def advance(self, method: str, seed: int, step: int) -> None:
         """A cell has reached a step."""
 
     def epoch(self, method: str, seed: int, metrics: dict[str, Any]) -> None:
-        """A cell has ended an epoch."""
+        """A cell has finished an epoch."""
 
 
 class NullProgress:

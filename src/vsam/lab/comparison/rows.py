@@ -1,4 +1,4 @@
-"""The rows of a comparison: what the runs of a method say together."""
+"""The rows of a comparison: the runs of a method, summarized."""
 
 import statistics
 from collections.abc import Iterable, Mapping
@@ -18,21 +18,21 @@ class Row:
     """A method's line in the table.
 
     Args:
-        data: the data set.
+        data: the dataset.
         model: the network.
         method: by its name in recipes.
-        seeds: how many runs.
-        steps: of one run.
+        seeds: number of runs.
+        steps: per run.
         accuracy: of the last epoch in percent, mean over seeds, with its standard deviation (0 for one seed).
         best: of the best epoch, likewise.
-        samples: second gradients of a run, mean over seeds.
+        samples: second gradients per run, mean over seeds.
         ais: images per second of training, data loading included and evaluation excluded; mean over seeds.
-        ais_ratio_to_sam: the speed against SAM's as `relative_speed` tells it, if SAM is in the table.
-        speed_to_sgd: likewise against SGD's.
-        ideal_ratio: 2/price, the speed against SAM if passes were all that costs; price are the passes per step.
-        label: what the table calls the row: the method, and what was varied.
-        quartiles: of the speed against SGD over epochs of the same turns; None where they were not timed together.
-        quartiles_to_sam: likewise against SAM.
+        ais_ratio_to_sam: speed relative to SAM, from `relative_speed`, if SAM is in the table.
+        speed_to_sgd: likewise relative to SGD.
+        ideal_ratio: 2/price, the speed relative to SAM if only passes cost time; price is the passes per step.
+        label: the row's name in the table: the method, and what was varied.
+        quartiles: of the speed relative to SGD over epochs of the same turns; None if they were not timed together.
+        quartiles_to_sam: likewise relative to SAM.
     """
 
     data: str
@@ -55,18 +55,18 @@ class Row:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """The row that a study's record holds; it does not say whether speeds against SAM were timed in turns."""
+        """The row in a study's record, which does not say whether speeds relative to SAM were timed together."""
         known: dict[str, Any] = {name: record[name] for name in cls.__dataclass_fields__ if name in record}
         return cls(quartiles=record.get("speed_quartiles"), quartiles_to_sam=None, **known)
 
     def to_dict(self) -> dict[str, Any]:
-        """The row in plain types, for programs."""
+        """The row in plain types."""
         shown_only = ("label", "quartiles", "quartiles_to_sam")
         return {name: value for name, value in asdict(self).items() if name not in shown_only}
 
 
 def summarise(runs: Iterable[FinishedRun]) -> list[Row]:
-    """One row a label, in the order in which they first appear."""
+    """One row per label, in order of first appearance."""
     by_label: dict[str, list[FinishedRun]] = {}
     for run in runs:
         by_label.setdefault(run.label, []).append(run)

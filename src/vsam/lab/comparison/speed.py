@@ -1,4 +1,4 @@
-"""Speeds of runs that took turns on one machine, so that its noise hit all alike."""
+"""Relative speeds of runs that alternated on one machine, so that its noise affected all alike."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -10,16 +10,16 @@ from vsam.lab.runs.finished import FinishedRun
 __all__ = ["Speed", "relative_speed", "seed_speed"]
 
 _FEWEST_PAIRS = 20
-_FEWEST_PAIRS_OF_A_SEED = 5  # fewer suffice here, because an interval over seeds covers the noise of each seed's ratio
+_FEWEST_PAIRS_OF_A_SEED = 5  # enough here, because an interval over seeds covers the noise of each seed's ratio
 
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast runs were against others.
+    """The speed of runs relative to others.
 
     Args:
         ratio: 1 for the same speed, 2 for twice as fast.
-        quartiles: of the ratio over epochs that ran in the same turn, or None where too few did.
+        quartiles: of the ratio over epochs that ran in the same turn, or None if there were too few.
     """
 
     ratio: float
@@ -27,12 +27,11 @@ class Speed:
 
 
 def relative_speed(runs: Iterable[FinishedRun], references: Iterable[FinishedRun]) -> Speed:
-    """The speed of runs against references.
+    """The speed of runs relative to reference runs.
 
     Epochs of one seed that ran in the same turn are paired, and the mean of their cost ratios is taken, so that a turn
-    in which the machine was slow weighs no more than others. A run's epoch that took far longer or shorter for its
-    gradient passes than the others, against its reference, was disturbed, and is counted with the outermost ratio that
-    is not: outliers are clipped to the 10th–90th percentile.
+    in which the machine was slow weighs no more than others. An epoch whose time per gradient pass, relative to its
+    reference, is far from the others' was disturbed: outliers are clipped to the 10th–90th percentile.
     Runs that share fewer than 20 turns were not timed together: their mean AIS are divided, and there are no quartiles.
     """
     runs, references = list(runs), list(references)
@@ -44,9 +43,9 @@ def relative_speed(runs: Iterable[FinishedRun], references: Iterable[FinishedRun
 
 
 def seed_speed(run: FinishedRun, reference: FinishedRun) -> float | None:
-    """A run's speed against that of another with its seed, or None where the two share fewer than 5 turns.
+    """A run's speed relative to another with the same seed, or None if they share fewer than 5 turns.
 
-    It is for statistics over seeds. It is computed as `relative_speed` does; of fewer than ten epochs none is clipped.
+    For statistics over seeds. Computed as in `relative_speed`; with fewer than ten epochs, none is clipped.
     """
     pairs = _pairs([run], [reference])
     return _ratio(pairs) if len(pairs) >= _FEWEST_PAIRS_OF_A_SEED else None
@@ -67,7 +66,7 @@ class _Pair(NamedTuple):
         return (self.own.seconds / self.own.passes) / (self.reference.seconds / self.reference.passes)
 
     def cost(self, low: float, high: float) -> float:
-        """The ratio of times, had the disturbance been between the two."""
+        """The ratio of times, with the disturbance clipped to this range."""
         return min(max(self.disturbance, low), high) * self.own.passes / self.reference.passes
 
 
@@ -77,13 +76,13 @@ def _ratio(pairs: Sequence[_Pair]) -> float:
 
 
 def _pairs(runs: Iterable[FinishedRun], references: Iterable[FinishedRun]) -> list[_Pair]:
-    """A run's epoch and the reference's epoch in the same turn."""
+    """A run's epochs, each with the reference's epoch of the same turn."""
     known = {key: epoch for cell in references for key, epoch in _timed(cell)}
     return [_Pair(epoch, known[key]) for cell in runs for key, epoch in _timed(cell) if key in known]
 
 
 def _timed(cell: FinishedRun) -> list[tuple[tuple[int, str], _Epoch]]:
-    """The epochs that ran in a turn, with the passes that a step of them took on average."""
+    """The epochs that ran in a turn, with their mean passes per step."""
     epochs = []
     steps = samples = 0
     for line in cell.epochs:

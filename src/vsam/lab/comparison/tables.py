@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 SPEEDS = (
-    "AIS: training images per second. Methods of a seed train in turns of one epoch, and speeds compare epochs of the "
+    "AIS: training images per second. Methods of a seed alternate epoch by epoch, and speeds compare epochs of the "
     "same turn, outliers clipped to the 10th–90th percentile; quartiles in brackets. ~: fewer than 20 common turns, "
     "AIS divided. Accuracy: last epoch. Ideal: 2/passes per step."
 )
@@ -42,7 +42,7 @@ def to_terminal(rows: Sequence[Row]) -> Table:
     for heading in _HEADINGS:
         is_long = heading in ("2nd gradients", "ideal of SAM")
         words = heading.replace(" ", "\n", 1) if is_long else heading
-        is_whole = heading in ("method", "2nd gradients")  # what else does not fit is continued below
+        is_whole = heading in ("method", "2nd gradients")  # other columns wrap if they do not fit
         table.add_column(words, justify="left" if heading == "method" else "right", no_wrap=is_whole)
     for row in _counted(rows):
         table.add_row(*map(for_terminal, cells(row, quartiles=True)))
@@ -50,12 +50,12 @@ def to_terminal(rows: Sequence[Row]) -> Table:
 
 
 def to_json(rows: Sequence[Row]) -> str:
-    """A list of objects, one a row."""
+    """A list of objects, one per row."""
     return json.dumps([row.to_dict() for row in rows], indent=2) + "\n"
 
 
 def to_record(command: str, rows: Sequence[Row], runs: Sequence[FinishedRun]) -> str:
-    """Everything that a result must state: the command, the table, and what each run says of itself."""
+    """Everything a result must state: the command, the table, and each run's summary."""
     record = {
         "command": command,
         "rows": [row.to_dict() for row in rows],
@@ -67,7 +67,7 @@ def to_record(command: str, rows: Sequence[Row], runs: Sequence[FinishedRun]) ->
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """All numbers in full, one line a row."""
+    """All numbers in full, one line per row."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, fieldnames=list(rows[0].to_dict()), lineterminator="\n")
     writer.writeheader()
@@ -90,14 +90,14 @@ def to_latex(rows: Sequence[Row]) -> str:
 
 
 def markdown_table(lines: Sequence[Sequence[str]], left: int = 1) -> str:
-    """A heading and lines below it, as they are; so many columns stand on the left, the others on the right."""
+    """A heading and lines below it, verbatim; the first `left` columns are left-aligned, the others right-aligned."""
     head, *body = lines
     rule = [*["---"] * left, *["---:"] * (len(head) - left)]
     return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *body))
 
 
 def latex_table(lines: Sequence[Sequence[str]], left: int = 1) -> str:
-    """A heading and lines below it by booktabs, all plain text; columns as above."""
+    """A heading and lines below it in booktabs, all plain text; columns as above."""
     head, *body = map(_latex_line, lines)
     inner = "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
     columns = "l" * left + "r" * (len(lines[0]) - left)
@@ -106,7 +106,7 @@ def latex_table(lines: Sequence[Sequence[str]], left: int = 1) -> str:
 
 def _latex_line(cells: Sequence[str]) -> str:
     line = " & ".join(map(for_latex, cells)) + r" \\"
-    # The end of the row before would take such a beginning as its own.
+    # The end of the previous row would take such a start as its argument.
     return f"{{}}{line}" if line.startswith(("[", "*")) else line
 
 
@@ -125,14 +125,14 @@ def _title(rows: Sequence[Row]) -> str:
 
 
 def _counted(rows: Sequence[Row]) -> Sequence[Row]:
-    """The rows, each with its number of seeds where they differ."""
+    """The rows, each with its number of seeds if they differ."""
     if len({row.seeds for row in rows}) == 1:
         return rows
     return [replace(row, label=f"{row.label} (n = {row.seeds})") for row in rows]
 
 
 def _is_apart(rows: Sequence[Row]) -> bool:
-    """Whether a speed was not timed in turns."""
+    """Whether any speed was not timed in turns."""
     ratios = [(row.ais_ratio_to_sam, row.quartiles_to_sam) for row in rows]
     ratios += [(row.speed_to_sgd, row.quartiles) for row in rows]
     return any(value is not None and not quartiles for value, quartiles in ratios)

@@ -1,4 +1,4 @@
-"""The lab's data: data sets that sit in memory, and reproducible, augmented batches of them."""
+"""The lab's data: in-memory datasets, and reproducible, augmented batches of them."""
 
 import importlib
 import sys
@@ -42,14 +42,14 @@ _NEED_TORCH = {
 
 
 def __getattr__(name: str) -> Any:
-    """What needs torch is imported when asked for, so that the list of data sets is there at once."""
+    """Import what needs torch lazily, so that listing datasets is fast."""
     if name in _NEED_TORCH:
         return getattr(importlib.import_module(f"vsam.lab.data.{_NEED_TORCH[name]}"), name)
     raise AttributeError(f"module 'vsam.lab.data' has no attribute {name!r}")
 
 
 class _Room(types.ModuleType):
-    """This package, which is also a decorator: `@vsam.lab.data("name")` adds a data set of the user's own."""
+    """This package, which doubles as a decorator: `@vsam.lab.data("name")` adds a dataset of the user's own."""
 
     def __call__(self, name: str) -> Callable[[Function], Function]:
         """Decorate a function that returns a `Dataset`, or train images and labels and test images and labels."""

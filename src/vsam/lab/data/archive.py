@@ -1,4 +1,4 @@
-"""Find a data set's folder, or unpack it from its archive, or download that: never half, never elsewhere."""
+"""Find a dataset's folder, unpack it from its archive, or download that; nothing is left half done or misplaced."""
 
 import os
 import shutil
@@ -15,10 +15,10 @@ __all__ = ["extract", "find", "obtain"]
 
 
 def obtain(source: ArchiveSource, root: Path, *, allow_download: bool = True) -> Path:
-    """The folder of `source` under `root`, with all files in their right sizes.
+    """The folder of `source` under `root`, with all files of the right size.
 
-    A folder that is there is used or refused, an archive that is there likewise: only where neither is, the
-    archive is downloaded. It is kept, so that a damaged folder can be made anew without a network.
+    An existing folder is used or rejected, and so is an existing archive; only if there is neither, the archive is
+    downloaded. It is kept, so that a damaged folder can be restored offline.
     """
     folder, archive = _places(source, root)
     found = find(source, root)
@@ -47,7 +47,7 @@ def find(source: ArchiveSource, root: Path) -> Path | None:
 
 
 def extract(archive: Path, target: Path) -> None:
-    """Write the files of a `.tar.gz` below `target`; anything but plain files and folders is refused."""
+    """Write the files of a `.tar.gz` below `target`; anything but plain files and folders is an error."""
     try:
         with tarfile.open(archive, "r:gz") as tar:
             for member in tar:
@@ -64,12 +64,12 @@ def extract(archive: Path, target: Path) -> None:
 
 
 def _safe_name(archive: Path, member: tarfile.TarInfo) -> str:
-    # Windows' rules know both kinds of slashes and drives; what they find harmless is so on every system.
+    # Windows rules cover both kinds of slashes and drives; what they accept is safe on every system.
     path = PureWindowsPath(member.name)
     if path.drive or path.root or ".." in path.parts:
-        raise DataError(f"{archive} is refused: {member.name!r} would be written outside its folder.")
+        raise DataError(f"{archive} was rejected: {member.name!r} would be written outside its folder.")
     if not (member.isreg() or member.isdir()):
-        raise DataError(f"{archive} is refused: {member.name!r} is a link or a device, not a plain file.")
+        raise DataError(f"{archive} was rejected: {member.name!r} is a link or a device, not a plain file.")
     return member.name
 
 
@@ -86,8 +86,8 @@ def _places(source: ArchiveSource, root: Path) -> tuple[Path, Path]:
         return root, archive
     if held:
         lacking = next(file.name for file in source.files if file.name not in held)
-        advice = f"Complete it, or give the folder that holds {source.folder} or {source.archive} as --data-dir."
-        raise DataError(f"{root} is an incomplete {source.title}: {held[0]} is there, {lacking} is missing. {advice}")
+        advice = f"Complete it, or give the folder that contains {source.folder} or {source.archive} as --data-dir."
+        raise DataError(f"{root} is an incomplete {source.title}: it has {held[0]} but not {lacking}. {advice}")
     return folder, archive
 
 
@@ -95,7 +95,7 @@ def _check_archive(source: ArchiveSource, archive: Path) -> None:
     found = checksum_of(archive, like=source.checksum)
     if found != source.checksum:
         wrong = f"its checksum is {found} instead of {source.checksum}"
-        raise DataError(f"{archive} is damaged: {wrong}. Delete it and run again to download it from {source.url}.")
+        raise DataError(f"{archive} is damaged: {wrong}. Delete it and rerun to download it from {source.url}.")
 
 
 def _unpack(source: ArchiveSource, archive: Path, folder: Path) -> None:
@@ -106,6 +106,6 @@ def _unpack(source: ArchiveSource, archive: Path, folder: Path) -> None:
         try:
             os.rename(unpacked, folder)
         except OSError:
-            # Another process may have been faster; obtain() checks what it left.
+            # Another process may have been faster; obtain() checks its result.
             if not folder.exists():
                 raise

@@ -1,4 +1,4 @@
-"""Augmentation of whole batches: random crop, flip, normalise and cutout as pure functions of their draws.
+"""Batch augmentation: random crop, flip, normalise and cutout as pure functions of their draws.
 
 The order is that of the usual CIFAR recipe: crop with zero padding and flip on the bytes (so the border is
 black, as with torchvision's RandomCrop before Normalize), then normalise, then cutout (so the box is 0, which
@@ -17,7 +17,7 @@ __all__ = ["Augment", "Draws", "crop", "cutout", "flip", "normalise"]
 
 
 class Draws(NamedTuple):
-    """The random numbers of an epoch, one of each kind an image."""
+    """The random numbers of an epoch, one of each kind per image."""
 
     tops: torch.Tensor
     lefts: torch.Tensor
@@ -33,15 +33,15 @@ class Draws(NamedTuple):
 
 @dataclass(frozen=True)
 class Augment:
-    """What is done to training images; the default is the paper's recipe.
+    """Augmentation of training images; the default is the paper's recipe.
 
     Args:
-        padding: black pixels around the image before a random crop of the old size, 0 for no crop.
+        padding: black pixels around the image before a random crop to the original size, 0 for no crop.
         flip: probability of a horizontal flip, from 0 to 1.
-        cutout: side of the box that is blanked, 0 for none.
+        cutout: side of the blanked box, 0 for none.
         cutout_probability: probability of the box, from 0 to 1.
 
-    Cost: about 20 µs an image of 32×32×3 on one core.
+    Cost: about 20 µs per 32×32×3 image on one core.
 
     Example:
         >>> Augment(cutout=0)
@@ -62,7 +62,7 @@ class Augment:
                 raise DataError(f"{name} must be from 0 to 1, got {getattr(self, name)}.")
 
     def draw(self, count: int, height: int, width: int, generator: torch.Generator) -> Draws:
-        """Draw for `count` images, always all kinds in one order: switching one off leaves the rest alone."""
+        """Draw for `count` images, always all kinds in the same order: switching one off does not change the others."""
         uniform = torch.rand(6, count, generator=generator, dtype=torch.float64)
         offsets = 2 * self.padding + 1
         return Draws(
@@ -87,22 +87,22 @@ class Augment:
 
 
 def crop(images: torch.Tensor, tops: torch.Tensor, lefts: torch.Tensor, padding: int) -> torch.Tensor:
-    """Pad each side with `padding` zeros and cut the old size out at (`tops`, `lefts`), 0 to 2·`padding`."""
+    """Pad each side with `padding` zeros and crop the original size at (`tops`, `lefts`), 0 to 2·`padding`."""
     count, _, height, width = images.shape
     padded = torch.nn.functional.pad(images, (padding, padding, padding, padding))
-    # Every window as a view; indexing then copies one window an image, whole rows at a time.
+    # Every window as a view; indexing then copies one window per image, whole rows at a time.
     windows = padded.unfold(2, height, 1).unfold(3, width, 1)
     return windows[torch.arange(count, device=images.device), :, tops, lefts]
 
 
 def flip(images: torch.Tensor, flips: torch.Tensor) -> torch.Tensor:
-    """Mirror left and right the images where `flips` is true."""
+    """Mirror images left to right where `flips` is true."""
     return torch.where(flips[:, None, None, None], images.flip(3), images)
 
 
 def normalise(images: torch.Tensor, mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
-    """(x / 255 − mean) / std for each channel: bytes in, `float32` out."""
-    # Built on the CPU: the numbers are rounded to float32 in the same way for every device.
+    """(x / 255 − mean) / std per channel: bytes in, `float32` out."""
+    # Built on the CPU, so that rounding to float32 is the same for every device.
     centre = torch.tensor(mean, dtype=torch.float32).view(-1, 1, 1).to(images.device)
     scale = torch.tensor(std, dtype=torch.float32).view(-1, 1, 1).to(images.device)
     return images.to(torch.float32).div_(255).sub_(centre).div_(scale)
@@ -123,6 +123,6 @@ def cutout(
 
 
 def _inside(centres: torch.Tensor, length: int, size: int) -> torch.Tensor:
-    """For each centre, which of `length` positions lie in the box: (N, length)."""
+    """For each centre, which of `length` positions are in the box: (N, length)."""
     offset = torch.arange(length, device=centres.device) - (centres[:, None] - size // 2)
     return (offset >= 0) & (offset < size)

@@ -1,4 +1,4 @@
-"""Batches that need only numbers to be reproduced: seed, epoch and where to start."""
+"""Batches that are reproducible from three numbers: seed, epoch and start."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -16,9 +16,9 @@ _USUAL: Augment | None = Augment()
 
 
 class Batch(NamedTuple):
-    """Normalised images, their labels, and their indices in the data set (SAF's memory needs them).
+    """Normalised images, their labels, and their indices in the dataset (SAF's memory needs them).
 
-    Of several processes, each has its own images, and the labels and indices of all.
+    With several processes, each has its own images, and the labels and indices of all.
     """
 
     images: torch.Tensor
@@ -31,18 +31,18 @@ class Batches:
 
     All random numbers of an epoch come from one private CPU generator and are drawn at once, so an epoch can
     be entered at any batch, results do not depend on the device, and global generators are not touched.
-    The last batch is smaller where the number of images asks for it (50,000 at 128 gives 391 batches).
+    The last batch may be smaller (50,000 at 128 gives 391 batches).
 
     Args:
         images: `uint8` (N, C, H, W), on the device where the work is done.
         labels: `int64` (N,), on the same device.
-        mean, std: one number a channel.
+        mean, std: one number per channel.
         batch_size: at least 1.
-        shuffle: a new order every epoch.
-        augment: what is done to the images besides normalising, or `None`.
-        seed: of order and augmentation.
-        channels_last: hand out images in that memory format.
-        rank, size: of several processes, which one this is, and how many there are: it gets its part of each batch.
+        shuffle: use a new order every epoch.
+        augment: augmentation besides normalising, or `None`.
+        seed: for order and augmentation.
+        channels_last: return images in that memory format.
+        rank, size: this process's index among several, and their number: it gets its part of each batch.
 
     Example:
         >>> from vsam.lab.data import Batches, load
@@ -87,7 +87,7 @@ class Batches:
 
     @classmethod
     def test(cls, dataset: Dataset, *, batch_size: int = 512, **options: Any) -> Self:
-        """Batches of the test split, in order and only normalised."""
+        """Batches of the test split, in order and normalised only."""
         options |= {"mean": dataset.mean, "std": dataset.std}
         return cls(dataset.test_images, dataset.test_labels, batch_size=batch_size, **options)
 
@@ -100,7 +100,7 @@ class Batches:
         return self.epoch(0)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """Yield the batches of epoch `epoch` (from 0) from batch `start` on, the same as without skipping."""
+        """Yield the batches of epoch `epoch` (from 0) starting at batch `start`, the same as without skipping."""
         if epoch < 0:
             raise DataError(f"epoch must not be negative, got {epoch}.")
         if not 0 <= start <= len(self):
@@ -132,7 +132,7 @@ class Batches:
 
 
 def share(count: int, rank: int, size: int) -> slice:
-    """The part of `count` things that a process gets, of `size` processes: their parts differ by one at most.
+    """The part of `count` items for one of `size` processes; parts differ by at most one.
 
     Example:
         >>> [share(5, rank, 2) for rank in range(2)]
@@ -142,6 +142,6 @@ def share(count: int, rank: int, size: int) -> slice:
 
 
 def _generator(seed: int, epoch: int) -> torch.Generator:
-    """A generator of its own for each pair: hashed, so that (0, 1) and (1, 0) have nothing in common."""
+    """A separate generator per pair: hashed, so that (0, 1) and (1, 0) are unrelated."""
     digest = hashlib.sha256(f"{seed} {epoch}".encode()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big", signed=True))

@@ -1,4 +1,4 @@
-"""The data sets by name: load one, list them, say where they are or how to get them."""
+"""Datasets by name: load one, list them, say where they are or how to get them."""
 
 import os
 from collections.abc import Callable
@@ -22,14 +22,14 @@ __all__ = ["DEFAULT", "LISTED", "Description", "describe", "describe_one", "load
 DEFAULT = "fashion-mini"
 _CIFARS = {cifar.name: cifar for cifar in (CIFAR10, CIFAR100)}
 LISTED = (DEFAULT, "fashion-mnist", *_CIFARS, "folder")
-"""What vsam itself has."""
+"""The datasets that vsam itself has."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """A row of the list of data sets; what depends on the user's own images is `None`.
+    """A row of the list of datasets; `None` for what depends on the user's own images.
 
-    `found` says where it is, `damage` what is wrong with what lies there and what to do; at most one of them is set.
+    `found` says where it is, `damage` what is wrong with it and what to do; at most one of them is set.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Description:
 
 
 def names() -> tuple[str, ...]:
-    """The names that `load` knows, the user's own included; `folder` is written `folder:PATH`."""
+    """The names that `load` knows, including the user's own; `folder` is written `folder:PATH`."""
     return (*LISTED, *(brought.name for brought in own.list_own("data")))
 
 
@@ -55,13 +55,13 @@ def load(
     size: int | None = None,
     grey: bool | None = None,
 ) -> "Dataset":
-    """Load a data set into memory.
+    """Load a dataset into memory.
 
     Args:
         name: `fashion-mini` (in the package), `fashion-mnist`, `cifar10`, `cifar100`, `folder:PATH`, or the
-            name of one that the user brought.
-        data_dir: where the files lie; else the environment's VSAM_DATA, else the user's cache folder.
-        allow_download: fetch what is nowhere to be found (CIFAR only); damaged files are never replaced.
+            name of the user's own.
+        data_dir: dataset directory; else the environment variable VSAM_DATA, else the user's cache folder.
+        allow_download: fetch what is missing (CIFAR only); damaged files are never replaced.
         size: for `folder:PATH`, the side of the images in pixels (32).
         grey: for `folder:PATH`, one channel instead of three (false).
 
@@ -78,12 +78,12 @@ def load(
     kind, separator, path = name.partition(":")
     if kind == "folder":
         if not path:
-            raise DataError("folder needs a path: write folder:PATH, where PATH holds train/CLASS/ and test/CLASS/.")
+            raise DataError("folder needs a path: write folder:PATH, where PATH contains train/CLASS/ and test/CLASS/.")
         return load_folder(Path(path).expanduser(), size=32 if size is None else size, grey=bool(grey))
     if brought := own.find_own("data", name):
         return load_own(brought, data_dir, size=size, grey=grey)
     if separator or kind not in LISTED:
-        raise DataError(f"There is no data set {name!r}.{nearest(name, names())} Your own images are folder:PATH.")
+        raise DataError(f"There is no dataset {name!r}.{nearest(name, names())} Your own images are folder:PATH.")
     if size is not None or grey is not None:
         raise DataError(f"size and grey are for folder:PATH only: the images of {name} have a fixed shape.")
     root = data_directory(data_dir)
@@ -96,7 +96,7 @@ def load(
 
 
 def describe(data_dir: str | os.PathLike[str] | None = None) -> list[Description]:
-    """All data sets with sizes, where each was found or what is damaged (a quick look), and how to get it."""
+    """All datasets with sizes, where each was found or what is damaged (a quick check), and how to get it."""
     root = data_directory(data_dir)
     return [
         Description(DEFAULT, 10, 4_000, 1_000, (1, 28, 28), "the package", "Ships with vsam."),
@@ -109,11 +109,11 @@ def describe(data_dir: str | os.PathLike[str] | None = None) -> list[Description
             None,
             None,
             None,
-            "Your own images: --set data.name=folder:PATH, where PATH holds train/CLASS/ and test/CLASS/ "
+            "Your own images: --set data.name=folder:PATH, where PATH contains train/CLASS/ and test/CLASS/ "
             "(--set data.size=64 for larger images, --set data.grey=true for one channel).",
         ),
         *(
-            Description(one.name, None, None, None, None, f"{one.summary} ({one.origin})", "Brought by --use.")
+            Description(one.name, None, None, None, None, f"{one.summary} ({one.origin})", "Added by --use.")
             for one in own.list_own("data")
         ),
     ]
@@ -121,7 +121,7 @@ def describe(data_dir: str | os.PathLike[str] | None = None) -> list[Description
 
 @cache
 def describe_one(name: str) -> Description | None:
-    """A data set's row of the list; None for one that is not there, or where the folder of data sets cannot be read."""
+    """A dataset's row of the list; None if there is none, or the dataset directory cannot be read."""
     try:
         return next((row for row in describe() if row.name == name), None)
     except OSError:
@@ -140,7 +140,7 @@ def _describe_cifar(cifar: Cifar, root: Path) -> Description:
 
 
 def _look(root: Path, find: Callable[[Path], Path | None]) -> tuple[str | None, str | None]:
-    """Where a data set is, and what is wrong with what is there: None for what is not the case."""
+    """Where a dataset is, and what is wrong with it; each None if it does not apply."""
     try:
         found = find(root)
     except DataError as error:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from vsam.lab.data.archive import obtain
 from vsam.lab.data.sources import ArchiveSource, KnownFile
 
-if TYPE_CHECKING:  # the list of data sets is made without torch
+if TYPE_CHECKING:  # datasets are listed without torch
     import torch
 
     from vsam.lab.data.dataset import Dataset
@@ -37,7 +37,7 @@ class Cifar:
 
 
 def load_cifar(cifar: Cifar, root: Path, *, allow_download: bool = True) -> "Dataset":
-    """Read `cifar` from `root`, every file checked against its published size and checksum."""
+    """Read `cifar` from `root`, checking every file against its published size and checksum."""
     from vsam.lab.data.dataset import Dataset
 
     folder = obtain(cifar.source, root, allow_download=allow_download)

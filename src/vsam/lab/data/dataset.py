@@ -1,4 +1,4 @@
-"""A data set that sits in memory: images as bytes, labels, class names and channel statistics."""
+"""An in-memory dataset: images as bytes, labels, class names and channel statistics."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,15 +16,15 @@ class Dataset:
     """Training and test images with their labels, all in memory.
 
     Args:
-        name: how the data set is called in recipes and tables.
+        name: the dataset's name in recipes and tables.
         train_images, test_images: `uint8`, shape (N, C, H, W), values 0 to 255.
         train_labels, test_labels: `int64`, shape (N,), each from 0 to `num_classes` − 1.
-        class_names: one name a class, in the order of the labels.
-        mean, std: one number a channel, of the training pixels scaled to [0, 1]; computed where they are left out.
-        split: what the test images are: `test`, or `validation` where they are held-out training images.
-        num_available: training images of the whole data set, where these are a part of them.
+        class_names: one name per class, in label order.
+        mean, std: one number per channel, of the training pixels scaled to [0, 1]; computed if left out.
+        split: what the test images are: `test`, or `validation` for held-out training images.
+        num_available: training images of the complete dataset, if these are a subset.
 
-    Cost: one byte a pixel value (CIFAR: 184 MB); `subset` and `noisy` share what they do not change.
+    Cost: one byte per pixel value (CIFAR: 184 MB); `subset` and `noisy` share what they do not change.
 
     Example:
         >>> from vsam.lab.data import load
@@ -48,7 +48,7 @@ class Dataset:
         _check_split(self, "test", self.test_images, self.test_labels)
         if self.train_images.shape[1:] != self.test_images.shape[1:]:
             shapes = f"{tuple(self.train_images.shape[1:])} and {tuple(self.test_images.shape[1:])}"
-            raise DataError(f"{self.name}: train and test images must have one shape, got {shapes}.")
+            raise DataError(f"{self.name}: train and test images must have the same shape, got {shapes}.")
         if not self.mean and not self.std:
             mean, std = channel_statistics(self.train_images)
             object.__setattr__(self, "mean", mean)
@@ -57,7 +57,7 @@ class Dataset:
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are, whether or not each has an image."""
+        """The number of classes, whether or not each has an image."""
         return len(self.class_names)
 
     @property
@@ -67,10 +67,10 @@ class Dataset:
         return channels, height, width
 
     def subset(self, *, train: int | None = None, test: int | None = None, seed: int = 0) -> Self:
-        """Take `train` and `test` images, as many of each class (or one more); `None` takes all.
+        """Take `train` and `test` images, equally many per class (or one more); `None` takes all.
 
-        Images keep their order. With one seed a smaller subset lies inside a larger one, and the choice of
-        test images does not depend on `train`. Mean and std stay those of the whole data set.
+        Images keep their order. With the same seed, a smaller subset is contained in a larger one, and the choice of
+        test images does not depend on `train`. Mean and std stay those of the complete dataset.
 
         Example:
             >>> from vsam.lab.data import load
@@ -91,8 +91,8 @@ class Dataset:
     def held_out(self, *, train: int, test: int, seed: int = 0) -> Self:
         """Take `train` training images as `subset` does, and test on `test` other training images.
 
-        For choosing settings where a subset leaves many training images unused: nothing is trained on fewer images,
-        and the real test images are not in the result.
+        For tuning where a subset leaves many training images unused: no run trains on fewer images, and the real test
+        images are not in the result.
 
         Example:
             >>> from vsam.lab.data import load
@@ -110,10 +110,10 @@ class Dataset:
         )
 
     def noisy(self, rate: float, seed: int = 0) -> Self:
-        """Replace exactly `round(rate · N)` training labels by another class, drawn uniformly.
+        """Replace exactly `round(rate · N)` training labels with another class, drawn uniformly.
 
         Args:
-            rate: share of wrong labels, from 0 to 1.
+            rate: fraction of wrong labels, from 0 to 1.
             seed: fixes which labels change and to what.
 
         Example:
@@ -125,7 +125,7 @@ class Dataset:
         if not 0 <= rate <= 1:
             raise DataError(f"rate must be from 0 to 1, got {rate}.")
         if self.num_classes < 2:
-            raise DataError(f"{self.name} has one class only: a label has no other class to change to.")
+            raise DataError(f"{self.name} has only one class: there is no other class to change a label to.")
         generator = torch.Generator().manual_seed(seed)
         total = len(self.train_labels)
         changed = torch.randperm(total, generator=generator)[: round(rate * total)]
@@ -152,9 +152,9 @@ class Dataset:
 
 
 def channel_statistics(images: torch.Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel of `uint8` images (N, C, H, W), on the scale [0, 1].
+    """Mean and standard deviation per channel of `uint8` images (N, C, H, W), on the scale [0, 1].
 
-    Counts the 256 values and so is exact and the same on every machine; a constant channel gets std 1.
+    Counts the 256 values, so it is exact and the same on every machine; a constant channel gets std 1.
     """
     values = torch.arange(256, dtype=torch.float64) / 255
     means: list[float] = []
@@ -164,7 +164,7 @@ def channel_statistics(images: torch.Tensor) -> tuple[tuple[float, ...], tuple[f
         mean = float((share * values).sum())
         std = float((share * (values - mean).square()).sum().sqrt())
         means.append(mean)
-        # Below one part in a million of the scale there is only rounding: dividing by it would blow it up.
+        # Below one part in a million it is only rounding, which dividing by it would amplify.
         stds.append(std if std > 1e-6 else 1.0)
     return tuple(means), tuple(stds)
 
@@ -194,7 +194,7 @@ def _check_statistics(where: str, channels: int, mean: Sequence[float], std: Seq
 
 
 def _balanced(dataset: Dataset, split: str, labels: torch.Tensor, count: int, seed: int) -> torch.Tensor:
-    """Sorted indices of `count` images, as many of each class; the surplus goes to the first classes."""
+    """Sorted indices of `count` images, equally many per class; the surplus goes to the first classes."""
     if not 1 <= count <= len(labels):
         raise DataError(f"{split} must be from 1 to {len(labels)} for {dataset.name}, got {count}.")
     generator = torch.Generator().manual_seed(seed)

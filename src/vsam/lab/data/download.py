@@ -1,4 +1,4 @@
-"""Download a file so that it is either there and whole, or not there: resumable, checked, atomic."""
+"""Download a file completely or not at all: resumable, checked, atomic."""
 
 import http.client
 import os
@@ -32,11 +32,11 @@ Report = Callable[[int, int | None], None]
 
 
 def download(url: str, target: Path, checksum: str, *, timeout: float = 30.0) -> None:
-    """Bring `url` to `target`, which must have `checksum`; what `target.part` holds is not fetched again.
+    """Download `url` to `target`, which must have `checksum`; what `target.part` contains is not fetched again.
 
-    A connection that breaks is taken up where it broke, until three tries in a row bring nothing more. The
-    progress is shown on the standard error: a bar on a terminal, a line each tenth elsewhere. While another
-    process downloads the same file, this one waits, and takes what that one brought.
+    A broken connection is resumed, until three attempts in a row make no progress. Progress is shown on stderr: a
+    bar on a terminal, a line per tenth elsewhere. While another process downloads the same file, this one waits and
+    uses its result.
 
     Raises:
         DataError: the server cannot be reached or refuses, or the content is not what was published.
@@ -58,16 +58,16 @@ def download(url: str, target: Path, checksum: str, *, timeout: float = 30.0) ->
 
 @contextmanager
 def _alone(target: Path) -> Iterator[None]:
-    """Keep other processes away from the partial file; the system ends the lock of one that is killed."""
+    """Keep other processes away from the partial file; the system releases the lock of a killed process."""
     lock = FileLock(target.with_name(f".{target.name}.lock"))
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        print(f"{target.name}: another process is downloading it. Waiting for that.", file=sys.stderr, flush=True)
+        print(f"{target.name}: waiting for another process that is downloading it.", file=sys.stderr, flush=True)
         lock.acquire()
     try:
         yield
-        # Only now that the target is there: whoever waited on the removed file finds that, and fetches nothing.
+        # Only now that the target exists: a process that waited on the removed lock finds it, and fetches nothing.
         with suppress(OSError):
             Path(lock.lock_file).unlink()
     finally:
@@ -84,12 +84,12 @@ def _fetch_patiently(url: str, part: Path, timeout: float, report: Report) -> No
             most = max(most, _size(part))
             refused = isinstance(error, urllib.error.HTTPError) and error.code < 500
             if refused or tries >= _TRIES_WITHOUT_PROGRESS:
-                advice = f"Try again (it goes on where it stopped), or put the file into {part.parent} yourself."
+                advice = f"Try again (the download resumes), or put the file into {part.parent} yourself."
                 raise DataError(f"{url} could not be downloaded: {error}. {advice}") from error
 
 
 def _fetch(url: str, part: Path, timeout: float, report: Report) -> None:
-    """Ask for what `part` lacks and append it; OSError if the connection ends early."""
+    """Request what `part` lacks and append it; OSError if the connection ends early."""
     held = _size(part)
     request = urllib.request.Request(url, headers={"Range": f"bytes={held}-"} if held else {})
     try:
@@ -117,7 +117,7 @@ def _fetch(url: str, part: Path, timeout: float, report: Report) -> None:
 
 
 def _start(response: http.client.HTTPResponse, held: int) -> int:
-    """The position of the answer's first byte: servers may ignore that only a range was asked for."""
+    """The position of the response's first byte: servers may ignore the requested range."""
     if response.status != http.HTTPStatus.PARTIAL_CONTENT:
         return 0
     content_range = response.headers.get("Content-Range", "")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from vsam.lab.data.sources import KnownFile, check_content, check_directory, lies_there
 from vsam.lab.errors import DataError
 
-if TYPE_CHECKING:  # the list of data sets is made without torch
+if TYPE_CHECKING:  # datasets are listed without torch
     from vsam.lab.data.dataset import Dataset
 
 __all__ = [
@@ -41,13 +41,13 @@ FASHION = (
     KnownFile("t10k-images-idx3-ubyte", 7_840_016, "md5:8181f5470baa50b63fa0f6fddb340f0a"),
     KnownFile("t10k-labels-idx1-ubyte", 10_008, "md5:15d484375f8d13e6eb1aabb0c3f46965"),
 )
-"""Training images and labels, then those for testing; sizes and checksums are of the *unpacked* content."""
+"""Training images and labels, then test images and labels; sizes and checksums are of the *unpacked* content."""
 _DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 HOW_TO_GET = (
     "Install Debian's package dataset-fashion-mnist, or put the four .gz files of "
     "https://github.com/zalandoresearch/fashion-mnist, packed or unpacked, into fashion-mnist/ in the data directory."
 )
-_REPLACE = f"Put a whole one in its place, or move the folder away. {HOW_TO_GET}"
+_REPLACE = f"Replace it with an intact one, or move the folder away. {HOW_TO_GET}"
 
 
 def load_fashion_mini() -> "Dataset":
@@ -59,7 +59,7 @@ def load_fashion_mini() -> "Dataset":
 
 
 def find_fashion(root: Path) -> Path | None:
-    """The first that is there of `root/fashion-mnist`, `root` itself if it holds the files, and Debian's folder."""
+    """The first that exists of `root/fashion-mnist`, `root` itself if it has the files, and Debian's folder."""
     check_directory(root)
     if lies_there(root / _FOLDER):
         return root / _FOLDER
@@ -69,11 +69,11 @@ def find_fashion(root: Path) -> Path | None:
 
 
 def check_fashion(folder: Path, fashion: Sequence[KnownFile] = FASHION) -> None:
-    """Raise `DataError` naming the first file that is missing or has the wrong size; contents are not compared."""
+    """Raise `DataError` naming the first file that is missing or has the wrong size; contents are not checked."""
     for file in fashion:
         path = _find_file(folder, file)
         if _unpacked_size(path) != file.size:
-            _read(path, file)  # gzip of an unusual kind may understate the size: reading tells
+            _read(path, file)  # unusual gzip files may understate the size: only reading tells
 
 
 def load_fashion(root: Path, fashion: Sequence[KnownFile] = FASHION) -> "Dataset":
@@ -107,23 +107,23 @@ def _read_idx(folder: Path, file: KnownFile) -> npt.NDArray[np.uint8]:
 
 
 def _candidates(folder: Path, file: KnownFile) -> list[Path]:
-    """What there is of a file: packed, unpacked, or both."""
+    """The existing forms of a file: packed, unpacked, or both."""
     return [path for path in (folder / f"{file.name}.gz", folder / file.name) if lies_there(path)]
 
 
 def _find_file(folder: Path, file: KnownFile) -> Path:
     found = _candidates(folder, file)
     if not found:
-        raise DataError(f"{folder} is incomplete: {file.name}.gz is missing, and so is the unpacked file. {_REPLACE}")
+        raise DataError(f"{folder} is incomplete: it has neither {file.name}.gz nor the unpacked file. {_REPLACE}")
     return found[0]
 
 
 def _read(path: Path, file: KnownFile) -> bytes:
     if not path.is_file():
-        raise DataError(f"{path} is no regular file. {_REPLACE}")
+        raise DataError(f"{path} is not a regular file. {_REPLACE}")
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as opened:
-            content = opened.read(file.size + 1)  # a small file may unpack to more than memory holds
+            content = opened.read(file.size + 1)  # a small file may unpack to more than fits in memory
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} is damaged: {error}. {_REPLACE}") from error
     check_content(path, content, file, _REPLACE)

@@ -13,25 +13,25 @@ from vsam.lab.errors import DataError
 __all__ = ["load_folder"]
 
 _SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
-# Pillow goes by the content, whatever the name: these decoders start no other program, unlike Ghostscript for EPS.
+# Pillow goes by content, not by name: these decoders start no other program, unlike Ghostscript for EPS.
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 
 
 def load_folder(path: Path, *, size: int = 32, grey: bool = False) -> Dataset:
-    """Read every image below `path`, one folder a class, and resize it to `size` × `size`.
+    """Read every image below `path`, one folder per class, and resize it to `size` × `size`.
 
     Classes are the folder names in alphabetical order and must be the same in `train` and `test`. The aspect
-    ratio is not kept. Files that do not end like an image, and hidden ones, are passed over.
+    ratio is not kept. Hidden files and those without an image extension are ignored.
 
     Args:
-        path: the folder that holds `train` and `test`.
+        path: the folder that contains `train` and `test`.
         size: side of the images in pixels, at least 1.
         grey: one channel instead of red, green and blue.
     """
     if size < 1:
         raise DataError(f"size must be at least 1, got {size}.")
     if not path.is_dir():
-        raise DataError(f"{path} is not a folder. It should hold train/CLASS/ and test/CLASS/ with images.")
+        raise DataError(f"{path} is not a folder. It should contain train/CLASS/ and test/CLASS/ with images.")
     class_names = _class_names(path / "train")
     _check_same_classes(path, class_names, _class_names(path / "test"))
     train_images, train_labels = _read_split(path / "train", class_names, size, grey)
@@ -42,10 +42,10 @@ def load_folder(path: Path, *, size: int = 32, grey: bool = False) -> Dataset:
 
 def _class_names(split: Path) -> tuple[str, ...]:
     if not split.is_dir():
-        raise DataError(f"{split} is missing. Images should lie in train/CLASS/ and test/CLASS/.")
+        raise DataError(f"{split} is missing. Put images into train/CLASS/ and test/CLASS/.")
     names = tuple(sorted(entry.name for entry in split.iterdir() if entry.is_dir() and _is_visible(entry)))
     if not names:
-        raise DataError(f"{split} has no classes. Put the images of each class into a folder of its own in it.")
+        raise DataError(f"{split} has no classes. Put the images of each class into their own subfolder.")
     return names
 
 
@@ -74,10 +74,10 @@ def _read_split(split: Path, class_names: tuple[str, ...], size: int, grey: bool
 def _read_image(path: Path, size: int, grey: bool) -> npt.NDArray[np.uint8]:
     try:
         with Image.open(path, formats=_FORMATS) as opened:
-            # Cameras turn the image by a note in the file, not in the pixels.
+            # Cameras record rotation as metadata, not in the pixels.
             image = ImageOps.exif_transpose(opened)
             if image.mode.startswith(("I", "F")):
-                raise DataError(f"{path} has more than 8 bits a channel ({image.mode}). Convert it to 8 bits.")
+                raise DataError(f"{path} has more than 8 bits per channel ({image.mode}). Convert it to 8 bits.")
             image = image.convert("L" if grey else "RGB")
             if image.size != (size, size):
                 image = image.resize((size, size), Image.Resampling.BILINEAR)

@@ -1,4 +1,4 @@
-"""Data sets that users bring: their functions, and what these may return."""
+"""The user's own datasets: their functions, and what these may return."""
 
 import os
 import random
@@ -24,9 +24,9 @@ def load_own(own: Own, data_dir: str | os.PathLike[str] | None, **options: Any) 
     What it draws from the global generators is the same in every run, process and resumed run.
 
     Args:
-        own: the function; it is given those of `data_dir`, `size` and `grey` that it asks for.
-        data_dir: where data sets lie, if the user said.
-        options: `size` and `grey` of the recipe, None where it does not say.
+        own: the function; it receives those of `data_dir`, `size` and `grey` that it declares.
+        data_dir: dataset directory, if the user gave one.
+        options: `size` and `grey` of the recipe, None if not set.
     """
     given = {name: value for name, value in options.items() if value is not None}
     with _same_draws():

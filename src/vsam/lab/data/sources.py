@@ -1,4 +1,4 @@
-"""Where the files of a data set come from, where they lie, and whether they are whole."""
+"""Where a dataset's files come from, where they are stored, and whether they are intact."""
 
 import hashlib
 import os
@@ -29,7 +29,7 @@ class KnownFile:
 
 @dataclass(frozen=True)
 class ArchiveSource:
-    """A data set published as one `.tar.gz`: its address and checksum, and the folder and files inside."""
+    """A dataset published as one `.tar.gz`: its address and checksum, and the folder and files inside."""
 
     title: str
     url: str
@@ -63,13 +63,13 @@ class ArchiveSource:
         return content
 
     def _advice(self, folder: Path) -> str:
-        if folder.name != self.folder:  # a folder of the user's own, which may hold more than this data set
-            return f"Put a whole one in its place, from {self.url}, or choose another --data-dir."
-        return f"Delete {folder} and run again: it is unpacked from {self.archive} beside it, or downloaded."
+        if folder.name != self.folder:  # the user's own folder, which may contain more than this dataset
+            return f"Replace it with an intact one from {self.url}, or choose another --data-dir."
+        return f"Delete {folder} and rerun: it is unpacked from {self.archive} next to it, or downloaded."
 
 
 def data_directory(data_dir: str | os.PathLike[str] | None = None) -> Path:
-    """Where data sets lie: `data_dir`, else the environment's VSAM_DATA, else the user's cache folder."""
+    """Dataset directory: `data_dir`, else the environment variable VSAM_DATA, else the user's cache folder."""
     chosen = data_dir or os.environ.get("VSAM_DATA")
     if chosen:
         return Path(chosen).expanduser()
@@ -78,11 +78,11 @@ def data_directory(data_dir: str | os.PathLike[str] | None = None) -> Path:
 
 
 def lies_there(path: Path) -> bool:
-    """Whether there is anything at `path`; a link that leads nowhere is an error, since it stands for data."""
+    """Whether anything exists at `path`; a dangling link is an error, since it stands for data."""
     if path.exists():
         return True
     if path.is_symlink():
-        raise DataError(f"{path} is a link to {os.readlink(path)}, which is not there. Mend the link, or delete it.")
+        raise DataError(f"{path} is a link to {os.readlink(path)}, which does not exist. Fix the link, or delete it.")
     return False
 
 
@@ -90,7 +90,7 @@ def check_directory(root: Path) -> None:
     """Raise `DataError` if `root` cannot be a data directory; one that does not exist yet can."""
     if lies_there(root) and not root.is_dir():
         wrong = "it is a file, not a folder"
-        raise DataError(f"{root} cannot be used: {wrong}. Choose another --data-dir, like {root.parent}.")
+        raise DataError(f"{root} cannot be used: {wrong}. Choose another --data-dir, e.g. {root.parent}.")
 
 
 def checksum_of(path: Path, like: str) -> str:
@@ -102,7 +102,7 @@ def checksum_of(path: Path, like: str) -> str:
 
 
 def check_content(path: Path, content: bytes, file: KnownFile, advice: str) -> None:
-    """Raise a `DataError` that ends with `advice` if the content of `path` is not what was published."""
+    """Raise a `DataError` ending in `advice` if the content of `path` is not what was published."""
     if len(content) != file.size:
         size = f"{len(content):,}" if len(content) < file.size else "more"
         wrong = f"its content has {size} bytes instead of {file.size:,}"

@@ -1,4 +1,4 @@
-"""Honest validation: a fifth of the training images is held out, and the test images are put away."""
+"""Validation split: a fifth of the training images is held out, and the test images are set aside."""
 
 from dataclasses import replace
 
@@ -10,19 +10,19 @@ from vsam.lab.errors import DataError
 __all__ = ["HELD_OUT", "hold_out"]
 
 HELD_OUT = 5
-"""One in so many training images is held out."""
+"""One in this many training images is held out."""
 
 
 def hold_out(dataset: Dataset) -> Dataset:
-    """A data set that trains on four fifths of the training images and is tested on the last fifth.
+    """A dataset that trains on four fifths of the training images and tests on the remaining fifth.
 
-    Every class gives its share. The choice is the same for all trials and seeds. Labels stay as they are: where a
-    recipe has made some wrong, nobody who trains on them would know which. Its own test images are not in the result,
-    so nothing that is given it can look at them.
+    Each class contributes its fraction. The choice is the same for all trials and seeds. Labels stay as they are:
+    wrong ones that a recipe made are held out too, as they would be in practice. The dataset's own test images are not
+    in the result, so nothing that uses it can look at them.
     """
     count = len(dataset.train_labels)
     if count < HELD_OUT:
-        raise DataError(f"A search holds out a fifth of the training images, and {dataset.name} has only {count}.")
+        raise DataError(f"A search holds out a fifth of the training images, but {dataset.name} has only {count}.")
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
     by_class = order[dataset.train_labels.cpu()[order].argsort(stable=True)]
     is_held_out = torch.zeros(count, dtype=torch.bool)

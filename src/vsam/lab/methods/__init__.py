@@ -1,4 +1,4 @@
-"""The methods by the names that recipes and tables use: everything about each in one row."""
+"""The methods by their names in recipes and tables: one row per method."""
 
 from vsam.lab.methods.find import all_methods, find_method, is_ours
 from vsam.lab.methods.row import Method

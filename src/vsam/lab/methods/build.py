@@ -1,4 +1,4 @@
-"""What a recipe's method makes: the optimizer of a run, and what the run minimises."""
+"""A recipe's optimizer, and what its run minimises."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def build_optimizer(model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
         base = torch.optim.AdamW(groups, lr=recipe.lr)
     method = find_method(recipe.method)
     if recipe.own and not method.defaults:
-        raise UserError(f"{recipe.method} has no settings of your own: leave out own.{next(iter(recipe.own))}.")
+        raise UserError(f"{recipe.method} is not a method of your own: leave out own.{next(iter(recipe.own))}.")
     try:
         return method.build(base, model, recipe, steps)
     except UserError:
@@ -40,7 +40,7 @@ def build_optimizer(model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
 
 
 def build_objective(model: nn.Module, recipe: Recipe, dataset: Dataset, ranks: Ranks = ALONE) -> Objective:
-    """What a run of the recipe minimises."""
+    """The objective of a recipe's run."""
     try:
         made: Objective = getattr(objective, find_method(recipe.method).objective)(recipe, model, dataset, ranks)
     except (ValueError, RuntimeError) as error:  # the latter from SAF, whose memory would not fit

@@ -1,4 +1,4 @@
-"""Methods by name, ours and users' own."""
+"""Methods by name, ours and the user's own."""
 
 from vsam.lab.errors import UserError, nearest
 from vsam.lab.methods.own import own_method
@@ -12,7 +12,7 @@ __all__ = ["all_methods", "find_method", "is_ours"]
 
 
 def all_methods() -> list[Method]:
-    """Ours, and then the user's own."""
+    """Ours, then the user's own."""
     return [*METHODS, *map(own_method, list_own("method"))]
 
 
@@ -28,7 +28,7 @@ def find_method(name: str) -> Method:
     if found is not None:
         return found
     raise UserError(
-        f"There is no method {shortened(name, 60)!r}.{nearest(name, by_name)} Bring your own with --use FILE.py."
+        f"There is no method {shortened(name, 60)!r}.{nearest(name, by_name)} Add your own with --use FILE.py."
     )
 
 

@@ -1,4 +1,4 @@
-"""Mixtures of parts that have no class of their own in the library, for comparisons."""
+"""Combinations of parts without a class of their own in the library, for comparisons."""
 
 from torch import nn
 from torch.optim import Optimizer
@@ -10,21 +10,21 @@ __all__ = ["bernoulli", "displaced", "tail"]
 
 
 def tail(base: Optimizer, model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
-    """The whole budget at the end of the run."""
+    """The entire budget at the end of the run."""
     when = Tail(recipe.budget.budget, steps)
     between = Decayed(recipe.budget.gamma)
     return SharpnessAware(base, model=model, when=when, where=GlobalNorm(recipe.rho), between=between)
 
 
 def bernoulli(base: Optimizer, model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
-    """The budget as the probability of each step."""
+    """The budget as a probability per step."""
     when = Bernoulli(recipe.budget.budget, recipe.seed)
     between = Decayed(recipe.budget.gamma)
     return SharpnessAware(base, model=model, when=when, where=GlobalNorm(recipe.rho), between=between)
 
 
 def displaced(base: Optimizer, model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
-    """The budget evenly spread; the only gradient of the other steps is taken up along the momentum."""
+    """The budget spread evenly; the single gradient of other steps is taken at a point along the momentum."""
     when = Even(recipe.budget.budget, steps)
     between = Displaced(Momentum(recipe.rho, sign=1))
     return SharpnessAware(base, model=model, when=when, where=GlobalNorm(recipe.rho), between=between)

@@ -14,13 +14,13 @@ __all__ = ["MESA", "SAF", "Objective"]
 
 
 class Objective:
-    """Cross entropy: what a run minimises, unless its method is a loss.
+    """Cross entropy: the objective of a run, unless its method is a loss.
 
     Args:
-        recipe: whose settings count.
-        model: the network in training.
-        dataset: what it is trained on.
-        ranks: the processes that compute it, all from the predictions on the whole batch.
+        recipe: the settings.
+        model: the network being trained.
+        dataset: the training data.
+        ranks: the processes that compute it, all from the predictions for the full batch.
     """
 
     def __init__(self, recipe: Recipe, model: nn.Module, dataset: Dataset, ranks: Ranks = ALONE) -> None:
@@ -32,28 +32,28 @@ class Objective:
         return F.cross_entropy(logits, batch.labels, label_smoothing=self._smoothing)
 
     def per_sample(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The cross entropy of each sample, which ESAM chooses by."""
+        """The cross entropy per sample, which ESAM selects by."""
         return F.cross_entropy(logits, labels, label_smoothing=self._smoothing, reduction="none")
 
     def after_step(self) -> None:
-        """Follow the optimizer's step."""
+        """Update after the optimizer's step."""
 
     def modules(self) -> dict[str, nn.Module]:
-        """What has to be saved with the run, by name."""
+        """The modules to save with the run, by name."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """What is remembered."""
+        """The state to save."""
         return {name: module.state_dict() for name, module in self.modules().items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned."""
+        """Resume from what `state_dict` returned."""
         for name, module in self.modules().items():
             module.load_state_dict(state[name])
 
 
 class SAF(Objective):
-    """`vsam.SAFLoss`, whose memory has a place for each training image."""
+    """`vsam.SAFLoss`, whose memory has an entry per training image."""
 
     def __init__(self, recipe: Recipe, model: nn.Module, dataset: Dataset, ranks: Ranks = ALONE) -> None:
         super().__init__(recipe, model, dataset, ranks)
@@ -71,13 +71,13 @@ class SAF(Objective):
 
 
 class MESA(Objective):
-    """`vsam.MESALoss`, which holds an average of the network's past weights."""
+    """`vsam.MESALoss`, which keeps an average of the network's past weights."""
 
     def __init__(self, recipe: Recipe, model: nn.Module, dataset: Dataset, ranks: Ranks = ALONE) -> None:
         super().__init__(recipe, model, dataset, ranks)
         self._loss = MESALoss(model, label_smoothing=self._smoothing, **recipe.mesa.model_dump())
         self._count = 0
-        # Each process asks the average of the weights about its own images only.
+        # Each process evaluates the averaged weights on its own images only.
         self._loss.teacher.register_forward_hook(lambda _, inputs, output: ranks.gather(output, self._count))
 
     def __call__(self, logits: Tensor, batch: Batch, epoch: int) -> Tensor:
@@ -86,7 +86,7 @@ class MESA(Objective):
         return self._loss(logits, batch.labels, batch.images, epoch)  # type: ignore[no-any-return]
 
     def after_step(self) -> None:
-        """Average the new weights in."""
+        """Update the average with the new weights."""
         self._loss.update()
 
     def modules(self) -> dict[str, nn.Module]:

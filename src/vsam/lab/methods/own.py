@@ -1,4 +1,4 @@
-"""Methods that users bring: their functions as rows like ours."""
+"""The user's own methods: their functions as rows like ours."""
 
 import inspect
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ _GIVEN = ("base", "model", "recipe", "rho", "seed", "total_steps")
 
 
 def own_method(own: Own) -> Method:
-    """The row of a user's method; what it costs is not known."""
+    """The row of a user's method; its cost is unknown."""
     parameters = inspect.signature(own.make).parameters
     settings = {name: parameter.default for name, parameter in parameters.items() if name not in _GIVEN}
     if missing := [name for name, default in settings.items() if default is inspect.Parameter.empty]:
         raise UserError(
-            f"Method {own.name!r} of {own.origin}: its argument {missing[0]!r} needs a default. Only these need none: "
+            f"Method {own.name!r} of {own.origin}: its argument {missing[0]!r} needs a default. Only these do not: "
             f"{', '.join(_GIVEN)}."
         )
     return OwnMethod(
         own.name,
         own.name,
         own.summary,
-        cost="not known",
+        cost="unknown",
         reference=f"your own, {own.origin}",
         top=("rho",) if "rho" in parameters else (),
         defaults={f"own.{name}": value for name, value in settings.items()},
@@ -42,12 +42,12 @@ def own_method(own: Own) -> Method:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnMethod(Method):
-    """A row whose optimizer the user's function makes."""
+    """A row whose optimizer is made by the user's function."""
 
     own: Own
 
     def build(self, base: "Optimizer", model: "nn.Module", recipe: "Recipe", steps: int) -> "Optimizer":
-        """What the function returns, or the parts that it returns around the base."""
+        """What the function returns, or the base wrapped by the parts it returns."""
         for name in recipe.own:
             if f"own.{name}" not in self.defaults:
                 hint = nearest(f"own.{name}", list(self.defaults))
@@ -58,7 +58,7 @@ class OwnMethod(Method):
 
 
 def _optimizer(own: Own, made: object, base: "Optimizer", model: "nn.Module", recipe: "Recipe") -> "Optimizer":
-    """The optimizer itself, or the parts that were returned around the base."""
+    """The optimizer itself, or the base wrapped by the returned parts."""
     from torch.optim import Optimizer
 
     import vsam
@@ -72,8 +72,8 @@ def _optimizer(own: Own, made: object, base: "Optimizer", model: "nn.Module", re
         if kind is None or kind in parts:
             wrong = f"two parts for {kind}" if kind else f"{type(part).__name__}"
             raise UserError(
-                f"Method {own.name!r} of {own.origin} must return an optimizer, or parts that answer when, where and "
-                f"between, got {wrong}."
+                f"Method {own.name!r} of {own.origin} must return an optimizer, or parts for when=, where= and "
+                f"between=, got {wrong}."
             )
         parts[kind] = part
     return vsam.SharpnessAware(base, model=model, **{"where": vsam.GlobalNorm(recipe.rho), **parts})

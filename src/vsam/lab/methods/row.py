@@ -1,4 +1,4 @@
-"""What there is to know of a method, in one row."""
+"""Everything about a method, in one row."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,17 +27,17 @@ class Method:
         cost: in passes per step and memory.
         avoid: when not to use it.
         reference: where it was published.
-        mixture: the function in `vsam.lab.methods.mixtures` that mixes the parts, where the library has no such class.
+        mixture: the function in `vsam.lab.methods.mixtures` that combines the parts, if the library has no such class.
         section: the table of the recipe whose keys are arguments of the library's class, or of the loss.
         top: the recipe's other keys that it reads; `rho` is an argument of the class too.
         takes: further arguments of the class, among `seed` and `total_steps`.
-        objective: the name of the class in `vsam.lab.methods.objective` that says what a run of it minimises.
-        passes: per step, roughly, where that is known beforehand; what a study will take is estimated from it.
-        search: the ranges that `vsam tune` searches, if there are any.
-        color: in figures, as #rrggbb; others than ours get one that is free.
+        objective: the name of the class in `vsam.lab.methods.objective` that a run of it minimises.
+        passes: per step, roughly, if known in advance; used to estimate what a study takes.
+        search: the ranges that `vsam tune` searches, if any.
+        color: in figures, as #rrggbb; users' own methods get an unused one.
         is_quantized: whether the study of quantized networks trains it.
-        is_beyond: whether it is none of those that the paper's table compares, so that the study of it leaves it out.
-        defaults: of settings that no recipe has one for, because the method is a user's own.
+        is_beyond: whether it is not in the paper's table, so that its study leaves it out.
+        defaults: of settings that are in no recipe, because the method is the user's own.
     """
 
     name: str
@@ -61,13 +61,13 @@ class Method:
 
     @property
     def named(self) -> Named | None:
-        """The library's class that wraps the base optimizer, and what the name decides; None where there is none."""
+        """The library's class that wraps the base optimizer, and what the name determines; None if there is none."""
         listed = listed_name(self.name)
         return NAMED[listed] if listed is not None else None
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The recipe's keys that it reads, dotted where they are in a table."""
+        """The recipe's keys that it reads, dotted if in a table."""
         from vsam.lab.recipes.recipe import Recipe
 
         table: Any = Recipe.model_fields[self.section].annotation if self.section else None
@@ -81,7 +81,7 @@ class Method:
         return {key.partition(".")[0] for key in self.settings if "." in key}
 
     def build(self, base: "Optimizer", model: "nn.Module", recipe: "Recipe", steps: int) -> "Optimizer":
-        """The base optimizer, wrapped as the recipe says for a run of so many steps."""
+        """The base optimizer, wrapped as the recipe says for a run of `steps` steps."""
         import vsam
         from vsam.lab.methods import mixtures
 

@@ -15,12 +15,12 @@ __all__ = ["ModelRow", "build", "canonical", "count_parameters", "describe", "is
 
 _STRUCTURES = {
     "resnet18": "3×3 stem, 64-128-256-512 × 2 basic blocks, 1×1 convolution + BatchNorm shortcut",
-    "wrn28-10": "4 pre-activation blocks a stage, 160-320-640, 1×1 shortcut without BatchNorm",
-    "pyramidnet110": "alpha 270, 18 blocks a stage, 16 to 286 channels by 5 a block, zero-padded shortcut",
+    "wrn28-10": "4 pre-activation blocks per stage, 160-320-640, 1×1 shortcut without BatchNorm",
+    "pyramidnet110": "alpha 270, 18 blocks per stage, 16 to 286 channels by 5 per block, zero-padded shortcut",
     "mobilenet": "MobileNetV1, 13 depthwise separable blocks, 64 to 1024 channels, stride-1 stem",
-    "resnet8": "1 basic block a stage, 16-32-64, zero-padded shortcut",
-    "resnet20": "3 basic blocks a stage, 16-32-64, zero-padded shortcut",
-    "wrn16-2": "2 pre-activation blocks a stage, 32-64-128, 1×1 shortcut without BatchNorm",
+    "resnet8": "1 basic block per stage, 16-32-64, zero-padded shortcut",
+    "resnet20": "3 basic blocks per stage, 16-32-64, zero-padded shortcut",
+    "wrn16-2": "2 pre-activation blocks per stage, 32-64-128, 1×1 shortcut without BatchNorm",
 }
 
 
@@ -39,14 +39,14 @@ class _Entry(NamedTuple):
 
 
 def build(name: str, num_classes: int = 10, in_channels: int = 3) -> "nn.Module":
-    """Build a model by name, its weights drawn from torch's global generator.
+    """Build a model by name; its weights are drawn from torch's global generator.
 
     Arguments:
         name: one of `names()`, or by rule `resnetD` (D = 6n+2), `wrnD-K` (D = 6n+4), `pyramidnetD` or
             `pyramidnetD-ALPHA` (D = 6n+2), `mobilenet-W` (W percent of the channels). Case, spaces, `-` and `_` do
             not matter: `WRN-28-10`, `wrn28_10`.
         num_classes: number of classes, at least 1.
-        in_channels: channels of the images, at least 1. Their height and width are free.
+        in_channels: channels of the images, at least 1. Their height and width are arbitrary.
 
     Example:
         >>> build("ResNet-18", num_classes=100)(torch.zeros(2, 3, 32, 32)).shape
@@ -68,7 +68,7 @@ def build(name: str, num_classes: int = 10, in_channels: int = 3) -> "nn.Module"
 
 
 def canonical(name: str) -> str:
-    """The one spelling of an accepted name: `canonical("WRN_28_10") == "wrn28-10"`."""
+    """The canonical spelling of an accepted name: `canonical("WRN_28_10") == "wrn28-10"`."""
     if own.find_own("model", name):
         return name
     return _checked(name)
@@ -76,7 +76,7 @@ def canonical(name: str) -> str:
 
 @cache
 def _checked(name: str) -> str:
-    """The spelling of one of ours that can be built."""
+    """The canonical spelling if it is one of ours and can be built."""
     import torch
 
     with torch.device("meta"):
@@ -94,12 +94,12 @@ def is_known(name: str) -> bool:
 
 
 def names() -> list[str]:
-    """The models that are listed; `build` also accepts other depths and widths by rule."""
+    """The listed models; `build` also accepts other depths and widths by rule."""
     return [*_STRUCTURES, *(brought.name for brought in own.list_own("model"))]
 
 
 def describe() -> list[ModelRow]:
-    """A row for every listed model; nothing is allocated and no random number is drawn."""
+    """A row per listed model; nothing is allocated and no random numbers are drawn."""
     return [
         ModelRow(
             name=name,
@@ -112,8 +112,8 @@ def describe() -> list[ModelRow]:
 
 
 def count_parameters(name: str, num_classes: int = 10, in_channels: int = 3) -> int:
-    """The parameters that a model trains; nothing is allocated."""
-    if own.find_own("model", name):  # which may have changed since
+    """The number of trainable parameters; nothing is allocated."""
+    if own.find_own("model", name):  # which may have changed
         return _count.__wrapped__(name, num_classes, in_channels)
     return _count(name, num_classes, in_channels)
 
@@ -143,8 +143,8 @@ def _find(name: str) -> _Entry:
             return _Entry("resnet18", ResNet18)
         case "resnet", ((50 | 152) as depth,):
             raise ValueError(
-                f"resnet{depth} is ImageNet's network of bottleneck blocks, which is not built here. "
-                f"Take a CIFAR ResNet of nearby depth: resnet{depth - 6} or resnet{depth + 6}."
+                f"resnet{depth} is ImageNet's network of bottleneck blocks, which is not included. "
+                f"Use a CIFAR ResNet of nearby depth: resnet{depth - 6} or resnet{depth + 6}."
             )
         case "resnet", (depth,):
             return _Entry(f"resnet{depth}", partial(ResNetCIFAR, depth))
@@ -173,7 +173,7 @@ def _split(name: str) -> tuple[str, tuple[int, ...]]:
 
 def _unknown(name: str) -> str:
     return (
-        f"unknown model {name!r}.{nearest(name.strip().lower(), names())} By rule also resnetD with D = 6n+2, wrnD-K "
-        "with D = 6n+4, pyramidnetD-ALPHA with D = 6n+2, mobilenet-W with W percent of the channels. Bring your own "
+        f"unknown model {name!r}.{nearest(name.strip().lower(), names())} Also by rule: resnetD with D = 6n+2, wrnD-K "
+        "with D = 6n+4, pyramidnetD-ALPHA with D = 6n+2, mobilenet-W with W percent of the channels. Add your own "
         "with --use FILE.py."
     )

@@ -1,4 +1,4 @@
-"""What the networks share: convolutions, shortcuts, residual sums, stages, and the frame around them."""
+"""What the networks share: convolutions, shortcuts, residual sums, stages, and the overall frame."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -25,11 +25,11 @@ class Network(nn.Module):
     registered last: its tensors end `parameters()`, where vSAM looks.
 
     Arguments:
-        stem: from the images to the first feature maps.
+        stem: maps images to the first feature maps.
         stages: the body, usually made by `stages`.
         head: what follows the body before pooling; an empty `nn.Sequential` for nothing.
         num_features: channels that the head returns.
-        num_classes: length of the returned logits, at least 1.
+        num_classes: number of logits, at least 1.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Residual(nn.Module):
         self.shortcut = shortcut
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Add what the branch and the shortcut make of the same inputs."""
+        """Add the outputs of the branch and the shortcut."""
         total: Tensor = self.branch(inputs) + self.shortcut(inputs)
         return total
 
@@ -75,7 +75,7 @@ def convolution(
 
 
 def padded_shortcut(in_channels: int, out_channels: int, stride: int, window: int) -> nn.Sequential:
-    """A shortcut without parameters: shrink the image by `stride`, append channels of zeros.
+    """A parameter-free shortcut: shrink the image by `stride`, append zero channels.
 
     `window=1` takes every second pixel, `window=2` averages 2×2 pixels. Odd image sizes round up,
     as those of a 3×3 convolution with stride 2 do.
@@ -92,7 +92,7 @@ def stages(block: Block, in_channels: int, widths: Sequence[Sequence[int]]) -> n
     Arguments:
         block: called as `block(in_channels, out_channels, stride)`.
         in_channels: channels that the stem returns.
-        widths: for every stage the output channels of its blocks.
+        widths: for each stage, the output channels of its blocks.
     """
     result = nn.Sequential()
     for index, stage_widths in enumerate(widths):
@@ -123,7 +123,7 @@ def initialise(network: nn.Module) -> None:
     A convolution's weights have the standard deviation `√(2 / (size² · out_channels / groups))`: the
     fan-out counts the outputs that an input really reaches. (`torch.nn.init.kaiming_normal_` ignores
     groups and would make depthwise weights `√groups` times too small.) All draws come from torch's global
-    generator. What each paper does is said with its network.
+    generator. What each paper does is noted with its network.
     """
     for module in network.modules():
         if isinstance(module, nn.Conv2d):

@@ -11,7 +11,7 @@ __all__ = ["MobileNet"]
 class MobileNet(Network):
     """MobileNetV1 with a stride-1 stem: thirteen depthwise separable blocks from 64 to 1024 channels.
 
-    A block is a 3×3 convolution of each channel by itself and a 1×1 convolution across channels, each with
+    A block is a depthwise 3×3 convolution and a 1×1 convolution across channels, each with
     BatchNorm and ReLU. The stem keeps the image size, so that a 32×32 image ends as 2×2 and not as 1×1.
     Convolutions start Kaiming normal by fan-out; the paper names no initialisation.
 

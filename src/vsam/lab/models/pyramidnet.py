@@ -40,7 +40,7 @@ class PyramidNet(Network):
     ) -> None:
         num_blocks = blocks_per_stage(depth, outside=2)
         if alpha < 1:
-            raise ValueError(f"alpha must be at least 1, it is the number of channels added, got {alpha}.")
+            raise ValueError(f"alpha, the number of channels added, must be at least 1, got {alpha}.")
         widths = [round(16 + k * alpha / (3 * num_blocks)) for k in range(1, 3 * num_blocks + 1)]
         by_stage = [widths[start : start + num_blocks] for start in range(0, 3 * num_blocks, num_blocks)]
         stem = nn.Sequential(convolution(in_channels, 16, 3), nn.BatchNorm2d(16))

@@ -15,8 +15,8 @@ class WideResNet(Network):
     Convolutions start Kaiming normal by fan-out; the authors' program took fan-out in some versions and
     fan-in in others, and starts the classifier's bias at zero, where we keep torch's default.
 
-    WRN-28-10 is the standard one: (28 − 4) / 6 = 4 blocks a stage. The program released with the vSAM
-    paper calls a network with 5 blocks a stage (46.16 M parameters, WRN-34-10 by this rule) by the same name.
+    WRN-28-10 is the standard one: (28 − 4) / 6 = 4 blocks per stage. The program released with the vSAM
+    paper calls a network with 5 blocks per stage (46.16 M parameters, WRN-34-10 by this rule) by the same name.
 
     Arguments:
         depth: 6n+4 with n at least 1: 10, 16, 22, 28, 34, 40, …
@@ -37,7 +37,7 @@ class WideResNet(Network):
     def __init__(self, depth: int, width: int, num_classes: int = 10, in_channels: int = 3) -> None:
         num_blocks = blocks_per_stage(depth, outside=4)
         if width < 1:
-            raise ValueError(f"width must be at least 1, it multiplies the channels, got {width}.")
+            raise ValueError(f"width, which multiplies the channels, must be at least 1, got {width}.")
         body = stages(_preactivation_block, 16, [[base * width] * num_blocks for base in (16, 32, 64)])
         num_features = 64 * width
         head = nn.Sequential(nn.BatchNorm2d(num_features), nn.ReLU())

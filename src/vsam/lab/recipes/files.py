@@ -1,4 +1,4 @@
-"""The recipes' files: their names, their text and what the comment at the top says; nothing here needs torch."""
+"""The recipe files: their names, text and header comment; nothing here needs torch."""
 
 import re
 from importlib import resources
@@ -17,21 +17,21 @@ def recipe_names() -> list[str]:
 
 
 def recipe_header(name: str) -> str:
-    """The comment at the top of a recipe: its command, hardware, time and expected result."""
+    """The header comment of a recipe: its command, hardware, time and expected result."""
     lines = read_recipe(name).splitlines()
     return "\n".join(line.removeprefix("#").strip() for line in lines[: _first_setting(lines)])
 
 
 def recipe_body(name: str) -> str:
-    """The settings below that comment, as they are written."""
+    """The settings below the header, as written."""
     lines = read_recipe(name).splitlines()
     return "\n".join(lines[_first_setting(lines) :])
 
 
 def header_parts(name: str) -> dict[str, str]:
-    """The same by its headings, which are `Command`, `Hardware`, `Time`, `Expected` and `Settings`, in small letters.
+    """The header by heading, in lower case: `command`, `hardware`, `time`, `expected` and `settings`.
 
-    The sentence above them is the `title`. A recipe of the user's own may have other headings, or none.
+    The sentence above them is the `title`. A user's own recipe may have other headings, or none.
     """
     title, *lines = recipe_header(name).splitlines() or [""]
     found = {"title": title}

@@ -15,7 +15,7 @@ from vsam.lab.text import shortened
 
 __all__ = ["bring", "load_recipe", "recipe_header", "recipe_names"]
 
-# Besides its own error tomllib lets through those of numbers too long for Python, and of nesting too deep for it.
+# Besides its own error, tomllib raises these for numbers too long and nesting too deep for Python.
 _NOT_TOML = (ValueError, RecursionError)
 
 
@@ -23,12 +23,12 @@ def load_recipe(name: str, *, tiny: bool = False, changes: Iterable[str] = ()) -
     """Read and check a recipe.
 
     Args:
-        name: of one that ships with the package, or a path to a file.
-        tiny: shrink it as its `[tiny]` table says, to a run of seconds.
-        changes: `key=value` with dotted keys; they win over everything else.
+        name: of a recipe that ships with the package, or a path to a file.
+        tiny: shrink it to a run of seconds, as its `[tiny]` table says.
+        changes: `key=value` with dotted keys; they override everything else.
 
-    A recipe that names files of the user's, `use = ["own.py"]`, has them imported; a run on data of the user's own is
-    named after these, and takes all of them.
+    User files that a recipe names, `use = ["own.py"]`, are imported. A run on the user's own data is named after the
+    data, and uses all of it.
     """
     text = read_recipe(name)
     try:
@@ -36,7 +36,7 @@ def load_recipe(name: str, *, tiny: bool = False, changes: Iterable[str] = ()) -
     except _NOT_TOML as error:
         raise UserError(f"Recipe {name} is not valid TOML: {error}.") from error
     if is_too_deep(settings):
-        raise UserError(f"Recipe {name} is nested too deeply: its settings are in tables, and no deeper.")
+        raise UserError(f"Recipe {name} is nested too deeply: settings go in tables, one level deep.")
     smaller = settings.pop("tiny", {})
     settings.setdefault("name", Path(name).name.removesuffix(".toml"))
     if tiny:
@@ -53,35 +53,35 @@ def load_recipe(name: str, *, tiny: bool = False, changes: Iterable[str] = ()) -
         if not equals or not key.strip():
             raise UserError(f"--set needs key=value, got {change!r}.")
         if key.count(".") > 3:
-            raise UserError(f"--set knows no setting {shortened(key.strip(), 40)!r}: tables are not that deep.")
+            raise UserError(f"--set: no setting {shortened(key.strip(), 40)!r}: tables do not nest that deep.")
         _merge(changed, _nested(key.strip(), _parse(value.strip())))
     bring(settings.pop("use", {}), Path(name).parent)
     data = changed.get("data")
     if isinstance(data, dict) and (own_name := _name_of_data(data.get("name"))):
-        settings["data"] = {}  # how much the recipe takes of its own images says nothing of others
+        settings["data"] = {}  # the recipe's subset sizes do not apply to other data
         settings["name"] = own_name + ("-tiny" if tiny else "")
     _merge(settings, changed)
     return check_recipe(name, settings).updated()
 
 
 def bring(use: Any, folder: Path = Path()) -> None:
-    """Import the user's files that a recipe names, in a list or with checksums, which must then be right."""
+    """Import the user's files that a recipe names, as a list or with checksums, which must match."""
     wanted = dict.fromkeys(use, "") if isinstance(use, list) else use
     if not isinstance(wanted, dict) or not all(isinstance(part, str) for pair in wanted.items() for part in pair):
-        raise UserError(f'use must be a list of files, like use = ["own.py"], got {use!r:.80}.')
+        raise UserError(f'use must be a list of files, e.g. use = ["own.py"], got {use!r:.80}.')
     for file, checksum in wanted.items():
         if not file.endswith(".py"):
-            continue  # a package, which is imported where it is installed
+            continue  # a package, imported where it is installed
         found = use_file(folder / file)
         if checksum and found != checksum:
             raise UserError(
-                f"{file} has changed: its checksum is {found}, and {checksum} was used. Restore the file, or train "
-                "anew with another --out."
+                f"{file} has changed: its checksum is {found}, but {checksum} was used. Restore the file, or retrain "
+                "with another --out."
             )
 
 
 def _name_of_data(name: object) -> str | None:
-    """What runs on a user's own data are called."""
+    """The name of runs on the user's own data."""
     if not isinstance(name, str):
         return None
     kind, _, path = name.partition(":")

@@ -50,27 +50,27 @@ _RENAMED = {"initial": "initial_samples", "minimum": "min_samples"}
 
 
 class Recipe(Section):
-    """Everything that decides the result of a run.
+    """Everything that determines the result of a run.
 
     Args:
         name: of the recipe; part of the folder's name, like method and variant, so without slashes.
         data: the images.
-        model: as `vsam models` lists them.
+        model: see `vsam models`.
         epochs: passes over the training images.
-        batch: images a step; the last batch of an epoch may be smaller.
-        lr: of the first step.
-        method: as `vsam methods` lists them.
-        variant: a word that tells runs of one method apart, as in `alpha-0.1`; part of the folder's name.
+        batch: images per step; the last batch of an epoch may be smaller.
+        lr: the initial learning rate.
+        method: see `vsam methods`.
+        variant: distinguishes runs of one method, e.g. `alpha-0.1`; part of the folder's name.
         rho: the radius of all methods but ASAM and MSAM.
         optimizer: the base optimizer.
-        schedule: `cosine` falls to 0 over the run, per step.
-        label_smoothing: ε, what is taken from the target and shared among the other classes.
-        norms: record gradient and PSF norms of the sampled steps, for the price of one norm.
-        checkpoint_seconds: how often a run is saved within an epoch; it always is at the end of one.
-        sharpness: measure the sharpness every so many steps; left out, never. The weights are as without it.
-        own: settings of a method of the user's own, by name.
+        schedule: `cosine` decays to 0 over the run, per step.
+        label_smoothing: ε, the probability moved from the target to the other classes.
+        norms: record gradient and PSF norms of the sampled steps, at the cost of one norm.
+        checkpoint_seconds: how often a run is saved within an epoch; it is always saved at the end of one.
+        sharpness: how often to measure sharpness, and how; left out, never. It does not change the weights.
+        own: settings of the user's own method, by name.
         use: the user's files and packages that method, model and data come from, with checksums or versions.
-        role: what the run is for: itself, the trial of a search, or the source of quantized runs; it decides nothing.
+        role: what the run is for: itself, a trial of a search, or the source of quantized runs; it changes nothing.
     """
 
     name: PlainName
@@ -117,10 +117,10 @@ class Recipe(Section):
     @classmethod
     def _model_exists(cls, name: str, info: ValidationInfo) -> str:
         is_own = find_own("model", name) is not None
-        if is_own or (info.data.get("use") and not models.is_known(name)):  # a run from a file that is not in use here
+        if is_own or (info.data.get("use") and not models.is_known(name)):  # a run from a file not in use here
             return name
         if re.search(r"[0-9]{4}", name):
-            raise ValueError(f"{name[:40]!r} is deeper or wider than the 999 that are built here.")
+            raise ValueError(f"{name[:40]!r} is deeper or wider than the limit of 999.")
         found = models.canonical(name)
         if found not in models.names():
             _check_size(found)
@@ -130,27 +130,27 @@ class Recipe(Section):
     def _has_curvature(self) -> Self:
         if self.sharpness is not None and self.quantize is not None:
             raise ValueError(
-                "sharpness cannot be measured in a quantized run, whose loss is constant between the steps of its "
-                "weights. Leave out [sharpness], or train in full precision."
+                "sharpness cannot be measured in a quantized run, whose loss is piecewise constant in its weights. "
+                "Leave out [sharpness], or train in full precision."
             )
         return self
 
     @property
     def label(self) -> str:
-        """What tables and folders call a run: the method and its variant."""
+        """The run's name in tables and folders: the method and its variant."""
         return f"{self.method}-{self.variant}" if self.variant else self.method
 
     def value(self, key: str) -> Any:
-        """The setting with a dotted key; ASAM's radius follows SAM's where it is left out."""
+        """The setting with a dotted key; ASAM's radius defaults to a multiple of SAM's."""
         found: Any = self
         for name in key.split("."):
             found = found.get(name) if isinstance(found, dict) else getattr(found, name)
         return ASAM_TIMES * self.rho if key == "asam.rho" and found is None else found
 
     def updated(self, **changes: Any) -> "Recipe":
-        """The recipe with other settings at the top, and the user's files that it then needs."""
+        """The recipe with other top-level settings, and the user's files that it then needs."""
         if changes.get("seed", 0) > _LAST_SEED:
-            raise UserError(f"Seeds go up to {_LAST_SEED}: begin with a smaller one, or take fewer.")
+            raise UserError(f"Seeds go up to {_LAST_SEED}: start at a smaller one, or use fewer.")
         changed = self.model_copy(update=changes)
         needed = origins(method=changed.method, model=changed.model, data=changed.data.name)
         return changed.model_copy(update={"use": needed})
@@ -160,7 +160,7 @@ class Recipe(Section):
         return tomli_w.dumps(self.plain())
 
     def plain(self) -> dict[str, Any]:
-        """All settings in plain types, without those that only users' own, trials and the like have."""
+        """All settings in plain types, without those that only users' own methods, trials and the like have."""
         settings = self.model_dump(mode="json", exclude_none=True)
         return {name: value for name, value in settings.items() if not (name in _RARE and value in ({}, "run"))}
 
@@ -169,7 +169,7 @@ def check_recipe(name: str, settings: Mapping[str, Any]) -> Recipe:
     """The recipe with these settings, or an error that says what is wrong with them.
 
     Args:
-        name: what the error calls the recipe.
+        name: the recipe's name in errors.
         settings: in nested dictionaries.
     """
     try:
@@ -179,11 +179,11 @@ def check_recipe(name: str, settings: Mapping[str, Any]) -> Recipe:
 
 
 def canonical_settings(settings: Any) -> Any:
-    """The settings of a run in the form in which those of two runs are compared.
+    """The canonical form of a run's settings, in which two runs are compared.
 
-    Settings that are newer than the run have their defaults, which leave it as it was. Of the checkpoint that a
-    quantized run starts from counts which run it is of, not where all the runs lie, and likewise of the user's files.
-    The role decides nothing. What is no recipe at all is returned as it is.
+    Settings newer than the run get their defaults, which do not change it. A quantized run's checkpoint counts by the
+    run it comes from, not by where the runs are stored; likewise the user's files. The role changes nothing. What is
+    not a recipe at all is returned as it is.
     """
     try:
         found = Recipe.model_validate(modern(settings)).model_dump(exclude_none=True, exclude={"role"})
@@ -196,7 +196,7 @@ def canonical_settings(settings: Any) -> Any:
 
 
 def modern(settings: Any) -> Any:
-    """The settings of a run with those that have been renamed since by their present names."""
+    """The settings of a run, with renamed ones under their current names."""
     law = settings.get("vsam") if isinstance(settings, dict) else None
     if not isinstance(law, dict):
         return settings
@@ -205,7 +205,7 @@ def modern(settings: Any) -> Any:
 
 
 def _name_of(checkpoint: str) -> str:
-    """Of RECIPE/LABEL/SEED/checkpoint.pt these four; the words for no checkpoint stay."""
+    """The last four parts, RECIPE/LABEL/SEED/checkpoint.pt; the words for no checkpoint stay."""
     return checkpoint if checkpoint in ("", "none") else "/".join(Path(checkpoint).resolve().parts[-4:])
 
 
@@ -234,7 +234,7 @@ def _shorten(text: str) -> str:
 def _check_size(model: str) -> None:
     count = models.count_parameters(model)
     if count > _MOST_PARAMETERS:
-        raise ValueError(f"{model} has {count:,} parameters, more than the {_MOST_PARAMETERS:,} that are built here.")
+        raise ValueError(f"{model} has {count:,} parameters, more than the limit of {_MOST_PARAMETERS:,}.")
 
 
 def _keys(place: list[str]) -> list[str]:

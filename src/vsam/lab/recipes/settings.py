@@ -1,4 +1,4 @@
-"""The tables of a recipe, and what each of their settings may be."""
+"""The tables of a recipe, and the values their settings may take."""
 
 import inspect
 from collections.abc import Callable
@@ -39,7 +39,7 @@ __all__ = [
     "WSAMSettings",
 ]
 
-_LONGEST_NAME = 200  # file systems take 255 bytes, and -tiny or the number of bits may follow
+_LONGEST_NAME = 200  # file systems allow 255 bytes, and -tiny or the number of bits may follow
 
 
 def _check_plain_name(name: str) -> str:
@@ -54,21 +54,21 @@ def _check_plain_name(name: str) -> str:
     elif not name.isprintable():
         wrong = "has characters that cannot be printed"
     elif len(name.encode()) > _LONGEST_NAME:
-        wrong = f"has {len(name.encode())} bytes, of which {_LONGEST_NAME} are allowed"
+        wrong = f"has {len(name.encode())} bytesbut only {_LONGEST_NAME} are allowed"
     else:
         return name
     raise ValueError(f"{name[:40]!r} {wrong}, but it becomes the name of a folder. Choose a plain one.")
 
 
 PlainName = Annotated[str, AfterValidator(_check_plain_name)]
-_LARGEST = 1e30  # beyond about 3e38 torch has no number of its usual type
+_LARGEST = 1e30  # torch's default type overflows at about 3e38
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, le=_LARGEST, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, le=_LARGEST, allow_inf_nan=False)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
-# The upper bounds keep a slip of the finger from asking for all the memory there is.
+# The upper bounds keep a typo from asking for all available memory.
 Count = Annotated[int, Field(ge=1, le=10**9)]
 CountOrZero = Annotated[int, Field(ge=0, le=10**9)]
 BatchSize = Annotated[int, Field(ge=1, le=2**16)]
@@ -77,24 +77,24 @@ Bits = Annotated[int, Field(ge=2, le=32)]
 
 
 def default(of: Callable[..., Any], name: str) -> Any:
-    """The default that the library itself has for an argument, so that it stands once."""
+    """The library's own default for an argument, so that it is defined once."""
     return inspect.signature(of).parameters[name].default
 
 
 ASAM_TIMES = default(vsam.ASAM, "rho") / default(vsam.SAM, "rho")
-"""How many times SAM's radius ASAM takes where a recipe does not say."""
+"""ASAM's default radius as a multiple of SAM's."""
 
 
 class Section(BaseModel):
-    """Nothing unknown, nothing converted (`true` is no number), nothing changed later."""
+    """Rejects unknown keys and type conversions (`true` is not a number); immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class DataSettings(Section):
-    """Which images; `train` and `test` take balanced subsets, `noise` is the share of wrong training labels.
+    """Which images; `train` and `test` select balanced subsets, `noise` is the fraction of wrong training labels.
 
-    With `held_out`, accuracy is measured on `test` training images that `train` leaves unused, for choosing settings.
+    With `held_out`, accuracy is measured on `test` training images that `train` leaves unused, for tuning.
     """
 
     name: str
@@ -107,16 +107,14 @@ class DataSettings(Section):
 
     @model_validator(mode="after")
     def _leaves_images(self) -> Self:
-        """Only a subset leaves training images to be held out, and how many is for the recipe to say."""
+        """Holding out needs a subset of the training images, of a size that the recipe states."""
         if self.held_out and (self.train is None or self.test is None):
-            raise ValueError(
-                "held_out tests on training images that are not trained on: say how many with data.train and data.test."
-            )
+            raise ValueError("held_out tests on training images that are not trained on: set data.train and data.test.")
         return self
 
 
 class AugmentSettings(Section):
-    """What is done to training images; zeros switch a step off."""
+    """Augmentation of training images; zeros switch a step off."""
 
     padding: Annotated[int, Field(ge=0, le=512)] = default(Augment, "padding")
     flip: Fraction = default(Augment, "flip")
@@ -140,7 +138,7 @@ class VSAMSettings(Section):
 
     @model_validator(mode="after")
     def _is_a_law(self) -> Self:
-        """Ask the law itself whether the settings fit each other, whatever the method: compare runs several."""
+        """Let the law itself check the settings together, whatever the method: comparisons run several."""
         law: Any = vsam.Variation if self.variant == "paper" else vsam.ReleasedVariation
         law(**self.model_dump(exclude={"gamma", "variant"}))
         return self
@@ -153,7 +151,7 @@ class LookSAMSettings(Section):
 
 
 class ASAMSettings(Section):
-    """As in `vsam.ASAM`; without `rho` it is `ASAM_TIMES` the recipe's."""
+    """As in `vsam.ASAM`; without `rho`, `ASAM_TIMES` the recipe's."""
 
     rho: NotNegative | None = None
     eta: NotNegative = default(vsam.ASAM, "eta")
@@ -194,14 +192,14 @@ class WSAMSettings(Section):
 
 
 class MSAMSettings(Section):
-    """As in `vsam.MSAM`; its radius is its own."""
+    """As in `vsam.MSAM`; it has its own radius."""
 
     rho: NotNegative = default(vsam.MSAM, "rho")
     sign: Literal[-1, 1] = default(vsam.MSAM, "sign")
 
 
 class BudgetSettings(Section):
-    """As in `vsam.VSAM` with a budget, and the reuse that goes with it."""
+    """As in `vsam.VSAM` with a budget, and its reuse."""
 
     budget: PositiveFraction = 0.2
     gamma: Fraction = 0.9
@@ -232,7 +230,7 @@ class MESASettings(Section):
 
 
 class SharpnessSettings(Section):
-    """As in `vsam.sharpness.Watch`, on so many training images as they are stored; without `rho` the recipe's."""
+    """As in `vsam.sharpness.Watch`, on this many stored training images; without `rho`, the recipe's."""
 
     every: Count
     samples: Count = 512

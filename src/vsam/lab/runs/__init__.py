@@ -1,3 +1,3 @@
-"""One run and its folder: trained, saved, continued and read."""
+"""One run and its folder: training, saving, resuming and reading."""
 
 __all__: list[str] = []

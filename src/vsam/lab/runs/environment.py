@@ -1,4 +1,4 @@
-"""What a result must state about where it was made."""
+"""What a result states about the environment it was made in."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ __all__ = ["choose_device", "commit_of", "describe_environment"]
 
 
 def choose_device(name: str | None = None) -> torch.device:
-    """The device called `name`, or the best one there is."""
+    """The device called `name`, or the best one available."""
     if name is None:
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -27,9 +27,9 @@ def choose_device(name: str | None = None) -> torch.device:
         torch.empty(1, device=device).add_(1).item()
     except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"There is no device {name!r} here: {reason}. Leave --device out to take the best.") from error
+        raise UserError(f"There is no device {name!r} here: {reason}. Leave out --device to use the best.") from error
     if device.type == "meta":
-        raise UserError("Device 'meta' computes nothing. Leave --device out to take the best one.")
+        raise UserError("Device 'meta' computes nothing. Leave out --device to use the best one.")
     return device
 
 
@@ -65,10 +65,10 @@ def _processor() -> str:
 
 
 def commit_of(root: Path) -> str | None:
-    """The commit of vsam's own source tree at `root`, marked where files were changed; None if it is not one.
+    """The commit of vsam's own source tree at `root`, marked if files were changed; None if it is not one.
 
-    Git obeys the settings of the repository that it finds, and some of them name programs to run. So it is not asked
-    about a repository that merely encloses the package, and those settings are switched off.
+    Git obeys the settings of the repository it finds, some of which name programs to run. So repositories that merely
+    enclose the package are ignored, and those settings are switched off.
     """
     if not (root / ".git").exists() or _project(root) != "vsam":
         return None

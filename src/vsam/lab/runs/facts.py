@@ -1,4 +1,4 @@
-"""What was run, in numbers: written to summary.json where it is known, and worked out for folders that are older."""
+"""What was run, in numbers: recorded in summary.json, and derived for older folders."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ TRIAL, SOURCE, VALIDATION = "trial", "full-precision source", "validation"
 
 @dataclass(frozen=True)
 class Facts:
-    """The size of a run and what it was for; None where it is not known.
+    """The size of a run and what it was for; None where unknown.
 
     Args:
-        parameters: that are trained, of the full-precision network where it is quantized.
-        train_images: in an epoch.
-        available_images: for training in the whole data set.
-        test_images: that the accuracy is measured on.
-        split: which these are: `test`, or `validation` for held-out training images.
+        parameters: trainable ones, of the full-precision network if it is quantized.
+        train_images: per epoch.
+        available_images: for training, in the complete dataset.
+        test_images: that accuracy is measured on.
+        split: `test`, or `validation` for held-out training images.
         role: `run`, `trial` of a search, or `full-precision source` of quantized runs.
     """
 
@@ -35,18 +35,18 @@ class Facts:
 
 
 def facts_of(settings: Mapping[str, Any], summary: Mapping[str, Any], recipe: Recipe | None) -> Facts:
-    """The facts in a summary; of an unfinished or older run, as far as its settings tell them."""
+    """The facts in a summary; for an unfinished or older run, as far as its settings reveal them."""
     known = {name: summary[name] for name in Facts.__dataclass_fields__ if name in summary}
     if len(known) < len(Facts.__dataclass_fields__):
         return _older(settings, summary, recipe)
-    # What is of another type than we write would fail later, wherever it is shown.
+    # Values of an unexpected type would fail later, wherever they are shown.
     kinds = {name: str if isinstance(field.default, str) else int for name, field in Facts.__dataclass_fields__.items()}
     checked: dict[str, Any] = {name: value for name, value in known.items() if type(value) is kinds[name]}
     return Facts(**checked)
 
 
 def _older(settings: Mapping[str, Any], summary: Mapping[str, Any], recipe: Recipe | None) -> Facts:
-    """Before roles were settings, a trial's recipe was called NAME-tune, and its data NAME-validation."""
+    """Before roles were settings, a trial's recipe was named NAME-tune, and its data NAME-validation."""
     names = str(settings.get("name")), str(summary.get("data", "-validation")), str(settings.get("variant"))
     role = str(settings.get("role", "run"))
     if role == "run":

@@ -1,4 +1,4 @@
-"""The one reader of run folders: what is whole is used, and what is not is said."""
+"""The one reader of run folders: intact files are used, problems are reported."""
 
 import hashlib
 import json
@@ -41,18 +41,18 @@ class _Flaw(Exception):
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run, as tables take it once it is finished.
+    """A run as tables use it once it is finished.
 
     Args:
-        label: the method, or the method and what distinguishes this run from others of its recipe.
+        label: the method, plus its variant if it has one.
         method: by its name in recipes.
         seed: of the run.
         path: its folder, as the user named it.
-        summary: what `summary.json` holds, with checked numbers; empty for a run that is not finished.
-        epochs: the whole lines of `metrics.jsonl`.
+        summary: the content of `summary.json`, with checked numbers; empty for an unfinished run.
+        epochs: the intact lines of `metrics.jsonl`.
         recipe: its settings, if this version understands them.
         facts: its size, and what it was for.
-        checksums: of its files of lines as they were written, by their names; empty for an older run.
+        checksums: of its JSON-lines files as written, by name; empty for an older run.
     """
 
     label: str
@@ -68,13 +68,13 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class StoredRun(FinishedRun):
-    """What a folder says of its run, whatever its state.
+    """The content of a run's folder, whatever its state.
 
     Args:
-        state: `finished` runs are in tables, `unfinished` ones can be continued; `broken` ones have files that cannot
-            be used, and in a `new` folder nothing was begun.
+        state: `finished` runs are in tables, `unfinished` ones can be resumed, `broken` ones have unusable files, and a
+            `new` folder was not started.
         problems: what is wrong, in sentences.
-        damage: what is wrong with the settings, so that nobody can continue the run.
+        damage: what is wrong with the settings, so that the run cannot be resumed.
         toml: the text of `config.toml`.
         settings: in plain types.
         steps: of the whole run, 0 if unknown.
@@ -89,23 +89,23 @@ class StoredRun(FinishedRun):
 
     @property
     def is_finished(self) -> bool:
-        """Whether its summary is whole."""
+        """Whether its summary is intact."""
         return self.state == "finished"
 
     @property
     def finished(self) -> FinishedRun:
-        """The run as tables take it; it must be finished."""
+        """The run as tables use it; it must be finished."""
         assert self.is_finished
         return self
 
     @property
     def steps_done(self) -> int:
-        """How far it is; a checkpoint within an epoch, which may be a little further, is not opened for that."""
+        """Steps up to the last complete epoch; a later checkpoint within an epoch is not opened for this."""
         return self.steps if self.is_finished else int(self.epochs[-1]["step"]) if self.epochs else 0
 
 
 def read_run(path: Path) -> StoredRun:
-    """Read a folder, each file once; never fails, for what is wrong is in the result."""
+    """Read a folder, each file once; never fails: problems are part of the result."""
     try:
         toml, settings = _read_settings(path)
     except _Flaw as flaw:
@@ -125,7 +125,7 @@ def read_run(path: Path) -> StoredRun:
 
 
 def sealed(summary: Mapping[str, Any], recipe: Recipe, checksums: Mapping[str, str]) -> str:
-    """What `summary.json` holds: the summary, which run it is of, its other files' checksums, and last its own."""
+    """The content of `summary.json`: the summary, the run's settings, its other files' checksums, and last its own."""
     record = {**summary, "settings": recipe.plain(), "checksums": checksums}
     return json.dumps({**record, "checksum": _checksum(record)}, indent=2) + "\n"
 
@@ -138,17 +138,17 @@ def read_epochs(path: Path, checksum: str | None = None) -> tuple[Lines, str | N
 
 
 def read_samples(path: Path, expected: int, checksum: str | None = None) -> tuple[Lines, str | None]:
-    """The usable lines of a folder's `steps.jsonl`, of which `expected` should be there; likewise."""
+    """The usable lines of a folder's `steps.jsonl`, of which there should be `expected`; likewise."""
     lines, reason = read_json_lines(path / "steps.jsonl", checksum=checksum)
     if reason and reason.endswith("is missing."):
-        return [], "steps.jsonl is missing: no norms and no sampling of this run." if expected else None
+        return [], "steps.jsonl is missing: this run has no norms and no sampling curve." if expected else None
     if not reason and len(lines) < expected:
         reason = f"steps.jsonl has {len(lines):,} of {expected:,} sampled steps."
     return lines, reason
 
 
 def read_watched(path: Path, checksum: str | None = None) -> tuple[Lines, str | None]:
-    """The usable lines of a folder's `sharpness.jsonl`; likewise. Most runs have none, which is not wrong."""
+    """The usable lines of a folder's `sharpness.jsonl`; likewise. Most runs have none, which is fine."""
     lines, reason = read_json_lines(path / "sharpness.jsonl", checksum=checksum)
     is_missing = reason is not None and reason.endswith("is missing.")
     return lines, None if is_missing and checksum is None else reason
@@ -161,8 +161,8 @@ def _whole(run: StoredRun, settings: Mapping[str, Any], summary: dict[str, Any],
     planned = int(planned) if 0 < planned < math.inf else len(epochs)
     if not summary:
         problems.append(
-            f"There is no summary.json: {len(epochs)} of {planned} epochs are done. The run goes on, was stopped or "
-            "failed; the command that began it continues it."
+            f"There is no summary.json: {len(epochs)} of {planned} epochs are done. It is running, was stopped or "
+            "failed; rerun its command to resume."
         )
     elif len(epochs) < planned:
         problems.append(f"metrics.jsonl has {len(epochs)} of {planned} epochs: the curves are incomplete.")
@@ -187,10 +187,10 @@ def _read_settings(path: Path) -> tuple[str, dict[str, Any]]:
         text = read_regular(path / "config.toml").decode()
         settings = tomllib.loads(text)
     except FileNotFoundError as error:
-        raise _Flaw("config.toml is missing, so nobody knows what was run.") from error
+        raise _Flaw("config.toml is missing, so it is unknown what was run.") from error
     except OSError as error:
         raise _Flaw(f"config.toml cannot be read: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:  # the last of nesting too deep for tomllib
+    except (ValueError, RecursionError) as error:  # the latter for nesting too deep for tomllib
         raise _Flaw(f"config.toml is not valid TOML: {error}.") from error
     if is_too_deep(settings):
         raise _Flaw("config.toml is nested too deeply.")
@@ -208,12 +208,12 @@ def _understand(settings: dict[str, Any], problems: list[str]) -> Recipe | None:
         return Recipe.model_validate(modern(settings))
     except ValidationError as error:
         keys = ", ".join(".".join(str(part) for part in problem["loc"]) for problem in error.errors())
-        problems.append(f"config.toml does not fit this version of vsam ({keys}): settings are shown as they are.")
+        problems.append(f"config.toml does not fit this version of vsam ({keys}): settings are shown as written.")
         return None
 
 
 def _read_summary(path: Path, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The summary, and the checksums of the run's other files; both empty where the run has no summary yet."""
+    """The summary, and the checksums of the run's other files; both empty if the run has no summary yet."""
     summary, reason = read_json(path)
     if reason:
         raise _Flaw(reason)
@@ -229,27 +229,27 @@ def _read_summary(path: Path, settings: Mapping[str, Any]) -> tuple[dict[str, An
             raise _Flaw(f"summary.json: {name} must be from {least:,} to {most:,}, got {summary[name]!r:.40}.")
     for name in ("data", "model", "method"):
         if not isinstance(summary.get(name), str):
-            raise _Flaw(f"summary.json: {name} must be a text, got {summary.get(name)!r:.40}.")
+            raise _Flaw(f"summary.json: {name} must be a string, got {summary.get(name)!r:.40}.")
     if summary["samples"] > summary["steps"]:
         counts = f"{summary['samples']:,} of {summary['steps']:,}"
         raise _Flaw(f"summary.json: samples must not be more than steps, got {counts}.")
-    # In older summaries every sample was a whole pass.
+    # In older summaries, every sample was a full pass.
     if not 1 <= number(summary.setdefault("price", 1 + summary["samples"] / summary["steps"])) < math.inf:
         raise _Flaw(f"summary.json: price must be a finite number of at least 1, got {summary['price']!r:.40}.")
     for name in ("method", "seed", "epochs"):
         if summary[name] != settings.get(name):
-            raise _Flaw(f"summary.json is of {name} {summary[name]!r} and config.toml of {settings.get(name)!r}.")
+            raise _Flaw(f"summary.json has {name} {summary[name]!r}, but config.toml has {settings.get(name)!r}.")
     return summary, checksums
 
 
 def _unseal(summary: dict[str, Any], settings: Mapping[str, Any]) -> dict[str, str]:
-    """Check that the summary is whole and of the run with these settings, and take out what proves it."""
+    """Check that the summary is intact and belongs to these settings; removes the proof."""
     checksum = summary.pop("checksum", None)
     if checksum is not None and checksum != _checksum(summary):
-        raise _Flaw("summary.json is damaged: its checksum is not that of its content.")
+        raise _Flaw("summary.json is damaged: its checksum does not match its content.")
     own = summary.pop("settings", None)
     if own is not None and canonical_settings(own) != canonical_settings(settings):
-        raise _Flaw("summary.json belongs to a run with other settings than those in config.toml.")
+        raise _Flaw("summary.json belongs to a run with settings other than those in config.toml.")
     checksums = summary.pop("checksums", {})
     known = checksums.items() if isinstance(checksums, dict) else ()
     return {name: found for name, found in known if isinstance(found, str)}

@@ -50,14 +50,14 @@ class Opened:
 
     @property
     def checksum(self) -> str:
-        """Of the checkpoint, by which results that were kept of it are known again."""
+        """Of the checkpoint, which identifies cached results."""
         return hashlib.sha256(self.path.read_bytes()).hexdigest()
 
     def measure(self, **options: Any) -> MeasuredRun:
         """As `vsam.sharpness.measure`."""
         try:
             found = sharpness.measure(self.model, cross_entropy, self.batches, **options)
-        except ValueError as error:  # of a setting, or of weights that have diverged
+        except ValueError as error:  # from a setting, or from diverged weights
             raise UserError(f"{self.path.parent}: {error}") from error
         recipe = self.recipe
         return MeasuredRun(self.path, recipe.name, recipe.method, recipe.seed, self.step, found)
@@ -76,11 +76,11 @@ class Opened:
 def open_trained(path: Path, num_samples: int, batch_size: int, data_dir: Path | None, device: str | None) -> Opened:
     """Load the network of a checkpoint and the images to measure it on.
 
-    Which ones are drawn depends on nothing but their number, so that runs on the same data are measured on the same.
+    The choice depends only on their number, so runs on the same data are measured on the same images.
 
     Args:
         path: of the checkpoint.
-        num_samples: how many images, at most.
+        num_samples: maximum number of images.
         batch_size: of the batches.
         data_dir, device: as for training.
     """
@@ -91,7 +91,7 @@ def open_trained(path: Path, num_samples: int, batch_size: int, data_dir: Path |
     recipe = check_recipe(f"of {path.parent}", content["recipe"])
     if recipe.quantize is not None:
         raise UserError(
-            f"{path.parent} is a quantized run, whose loss is constant between the steps of its weights and has no "
+            f"{path.parent} is a quantized run, whose loss is piecewise constant in its weights and has no "
             "curvature to measure. Give the full-precision run that it started from."
         )
     chosen = choose_device(device)
@@ -100,7 +100,7 @@ def open_trained(path: Path, num_samples: int, batch_size: int, data_dir: Path |
     try:
         model.load_state_dict(content["model"])
     except (RuntimeError, TypeError, AttributeError) as error:
-        raise UserError(f"{path.parent} holds other weights than those of its {recipe.model}. {ADVICE}") from error
+        raise UserError(f"The weights in {path.parent} do not match its {recipe.model}. {ADVICE}") from error
     batches = stored_batches(dataset, num_samples, batch_size)
     return Opened(path, recipe, content["step"], model.to(chosen), batches)
 

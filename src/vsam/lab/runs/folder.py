@@ -23,21 +23,21 @@ _log = logging.getLogger(__name__)
 
 
 def run_path(out: Path, recipe: Recipe) -> Path:
-    """Where a run of a recipe lives below `out`; quantized runs of a recipe lie beside the others."""
+    """The folder of a recipe's run below `out`; quantized runs of a recipe get a folder of their own."""
     bits = recipe.quantize and f"-w{recipe.quantize.weight_bits}a{recipe.quantize.activation_bits}"
     return out / f"{recipe.name}{bits or ''}" / recipe.label / f"seed-{recipe.seed}"
 
 
 class RunFolder:
-    """One run's files. Opening it takes a lock that the system releases even when the process is killed.
+    """One run's files. Opening it takes a lock, which the system releases even if the process is killed.
 
-    Where nothing can be written, a finished run is opened all the same: it is only read.
+    In a read-only folder, a finished run can still be opened, for reading.
 
     Args:
         path: of the folder; it is created.
-        recipe: must be the one that the folder was begun with.
+        recipe: must be the one the folder was started with.
 
-    `summary` is that of a run that was finished before, else None, and `problems` is what was wrong with its files.
+    `summary` is that of a run finished earlier, else None, and `problems` says what was wrong with its files.
     """
 
     def __init__(self, path: Path, recipe: Recipe) -> None:
@@ -54,7 +54,7 @@ class RunFolder:
             self.close()
             raise
         if found.state in ("broken", "finished") and found.problems:
-            anew = " It is written anew at the end." if found.state == "broken" else ""
+            anew = " It will be rewritten at the end." if found.state == "broken" else ""
             _log.warning("%s: %s%s", path, " ".join(found.problems), anew)
         self.summary: dict[str, Any] | None = found.summary or None
         self.problems = found.problems if found.is_finished else ()
@@ -67,11 +67,11 @@ class RunFolder:
 
     @property
     def proofs(self) -> dict[str, dict[str, Any]]:
-        """What a checkpoint must remember of the files of lines, so that `rewind` knows them again."""
+        """What a checkpoint must record about the JSON-lines files, for `rewind`."""
         return {name: file.proof for name, file in self._files.items()}
 
     def checksum(self, name: str) -> str | None:
-        """Of a file of lines as it was written; None if it is not known."""
+        """Checksum of a JSON-lines file as written; None if unknown."""
         return self._files[name].proof["checksum"] if self._checksums is None else self._checksums.get(name)
 
     def finish(self, summary: dict[str, Any]) -> None:
@@ -84,26 +84,26 @@ class RunFolder:
         self.summary = summary
 
     def add_line(self, name: str, line: dict[str, Any]) -> None:
-        """Keep a line for `name` until the next `flush`."""
+        """Buffer a line for `name` until the next `flush`."""
         self._files[name].add(line)
 
     def flush(self) -> None:
-        """Append the kept lines to their files; what a checkpoint relies on is on the disk before it is."""
+        """Append buffered lines to their files; what a checkpoint relies on is on disk before the checkpoint is."""
         for file in self._files.values():
             file.flush()
 
     def rewind(self, proofs: Mapping[str, Mapping[str, Any]] | None) -> None:
-        """Drop lines that a killed process wrote after its last checkpoint, all of them where there is none."""
+        """Drop lines that a killed process wrote after its last checkpoint; all of them if there is none."""
         for name, file in self._files.items():
             file.rewind(None if proofs is None else proofs[name])
 
     def rewind_older(self, step: int, epochs: int) -> None:
-        """The same for a checkpoint that remembers nothing of the files: of so many epochs each must have its line."""
+        """The same for a checkpoint without a record of the files: each of `epochs` must have its line."""
         for name, file in self._files.items():
             lines = [line for line in read_json_lines(file.path)[0] if line["step"] <= step]
             if name == "metrics.jsonl" and len(lines) != epochs:
                 raise DamagedError(
-                    f"{file.path} has {len(lines):,} of {epochs:,} epochs. Delete {self.path} to train the run again."
+                    f"{file.path} has {len(lines):,} of {epochs:,} epochs. Delete {self.path} to retrain the run."
                 )
             file.keep(lines)
 
@@ -137,14 +137,14 @@ class RunFolder:
             raise UserError(text) from error
 
     def _clear(self) -> None:
-        """Remove what killed processes had half written; the lock says that nobody is writing now."""
+        """Remove what killed processes left half-written; the lock guarantees that no one is writing now."""
         for name in ("config.toml", *_LINE_FILES, _WATCHED, "checkpoint.pt", "summary.json"):
             for path in self.path.glob(f".{name}.*"):
                 path.unlink(missing_ok=True)
 
 
 class FollowedFolder(RunFolder):
-    """A run's folder as the processes see it that do not write: it touches no file.
+    """A run's folder for processes that do not write: it touches no file.
 
     Args:
         path: of the folder.
@@ -155,7 +155,7 @@ class FollowedFolder(RunFolder):
         self.path, self.summary, self.problems = path, summary, ()
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """Note that the run is finished."""
+        """Record that the run is finished."""
         self.summary = summary
 
     def add_line(self, name: str, line: dict[str, Any]) -> None:
@@ -172,7 +172,7 @@ class FollowedFolder(RunFolder):
 
 
 def open_folder(path: Path, recipe: Recipe, ranks: Ranks) -> RunFolder:
-    """The run's folder, which only the first of several processes locks and writes to."""
+    """The run's folder; of several processes, only the first locks and writes to it."""
     opened: list[RunFolder] = []
 
     def open_and_tell() -> dict[str, Any] | None:
@@ -184,10 +184,10 @@ def open_folder(path: Path, recipe: Recipe, ranks: Ranks) -> RunFolder:
 
 
 def check_settings(run: StoredRun, recipe: Recipe) -> None:
-    """Refuse a folder in which a run with other settings was begun, or whose settings are damaged."""
+    """Reject a folder that was started with other settings, or whose settings are damaged."""
     if run.damage is not None:
         raise DamagedError(
-            f"{run.path}: {run.damage} Delete {run.path} to train it again, or choose another folder with --out."
+            f"{run.path}: {run.damage} Delete {run.path} to retrain, or choose another folder with --out."
         )
     if run.state == "new":
         return
@@ -195,7 +195,7 @@ def check_settings(run: StoredRun, recipe: Recipe) -> None:
     if begun != wanted:
         raise UserError(
             f"{run.path} was started with other settings ({_difference(begun, wanted)}). "
-            "Give those, delete the folder, or choose another with --out."
+            "Use those, delete the folder, or choose another with --out."
         )
 
 
@@ -215,5 +215,5 @@ def _difference(begun: dict[str, Any], wanted: dict[str, Any]) -> str:
 
 def _changed(key: str, old: object, new: object) -> str:
     if key.startswith("use.") and old and new:
-        return f"{key.removeprefix('use.')} has changed since"
+        return f"{key.removeprefix('use.')} has changed"
     return f"{key} {old!r} instead of {new!r}"

@@ -1,4 +1,4 @@
-"""Random numbers of a run's own, so that runs that take turns do not disturb each other."""
+"""Separate random states per run, so that interleaved runs do not affect each other."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ __all__ = ["own_generators"]
 
 @contextmanager
 def own_generators(states: dict[str, Tensor] | None, device: torch.device) -> Iterator[Callable[[], dict[str, Tensor]]]:
-    """Go on from these states of the global generators within the block, which is given a function that reads them."""
+    """Use these states of the global generators within the block; yields a function that reads them."""
     is_cuda = device.type == "cuda"
     with torch.random.fork_rng([device] if is_cuda else []):
         if states is not None:

@@ -1,4 +1,4 @@
-"""A file of JSON lines that only grows, and up to where it is whole."""
+"""An append-only file of JSON lines that knows up to where it is intact."""
 
 import hashlib
 import json
@@ -13,13 +13,13 @@ __all__ = ["LineFile"]
 
 
 class LineFile:
-    """Lines that are kept until they are flushed, which is when they are on the disk.
+    """Lines are buffered until they are flushed to disk.
 
     Args:
         path: of the file.
 
-    `proof` is what a checkpoint remembers of the file as it was flushed: its size in bytes and their checksum. By it
-    `rewind` drops what was written later, and notices what is missing or damaged.
+    `proof` is what a checkpoint records about the flushed file: its size in bytes and their checksum. With it, `rewind`
+    drops what was written later, and detects what is missing or damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,11 +33,11 @@ class LineFile:
         return {"bytes": self._size, "checksum": f"sha256:{self._hash.hexdigest()}"}
 
     def add(self, line: dict[str, Any]) -> None:
-        """Keep a line until the next `flush`."""
+        """Buffer a line until the next `flush`."""
         self._waiting.append(json.dumps(line) + "\n")
 
     def flush(self) -> None:
-        """Append the kept lines to the file; they survive a power loss from then on."""
+        """Append buffered lines to the file; from then on they survive a power failure."""
         if not self._waiting:
             return
         text = "".join(self._waiting)
@@ -45,26 +45,26 @@ class LineFile:
             append(self.path, text)
         except OSError as error:
             raise RunError(
-                f"{self.path} could not be written: {error.strerror}. Make room and run the same command again: it "
-                "goes on from the last checkpoint."
+                f"{self.path} could not be written: {error.strerror}. Free some space and rerun the same command "
+                "to resume from the last checkpoint."
             ) from error
         self._waiting = []
         self._count(text.encode())
 
     def rewind(self, proof: Mapping[str, Any] | None) -> None:
-        """Drop what was written after the proof, or everything without one; a file that it does not fit is refused."""
+        """Drop what was written after the proof, or everything without one; a mismatch is an error."""
         content = self._read()
         size = proof["bytes"] if proof else 0
         self._restart(content[:size])
         if self._size < size:
-            self._refuse(f"has {self._size:,} of the {size:,} bytes that were there at the last checkpoint")
+            self._refuse(f"has only {self._size:,} of the {size:,} bytes it had at the last checkpoint")
         if proof and self.proof != proof:
-            self._refuse("is damaged: its checksum is not the one in checkpoint.pt")
+            self._refuse("is damaged: its checksum does not match the one in checkpoint.pt")
         if len(content) > size:
             write_atomically(self.path, content[:size])
 
     def keep(self, lines: list[dict[str, Any]]) -> None:
-        """Write the file anew with these lines."""
+        """Rewrite the file with these lines."""
         text = "".join(json.dumps(line) + "\n" for line in lines).encode()
         write_atomically(self.path, text)
         self._restart(text)
@@ -87,4 +87,4 @@ class LineFile:
             raise RunError(f"{self.path} cannot be read: {error.strerror}.") from error
 
     def _refuse(self, wrong: str) -> None:
-        raise DamagedError(f"{self.path} {wrong}. Restore it, or delete {self.path.parent} to train the run again.")
+        raise DamagedError(f"{self.path} {wrong}. Restore it, or delete {self.path.parent} to retrain the run.")

@@ -1,4 +1,4 @@
-"""JSON that a killed process may have left cut, and that a person may have edited."""
+"""JSON files that a killed process may have truncated, or a person edited."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ _STEP = {"step": 1.0}
 
 
 def number(value: object) -> float:
-    """The value as a number; NaN for everything that is none."""
+    """The value as a number; NaN if it is not one."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return math.nan
     try:
@@ -27,7 +27,7 @@ def number(value: object) -> float:
 
 
 def read_json(path: Path) -> tuple[dict[str, Any] | None, str | None]:
-    """The object in a file, or None; and what is wrong, or None. A file that is not there is not wrong."""
+    """The object in a file, or None; and what is wrong, or None. A missing file is not an error."""
     try:
         content = json.loads(read_regular(path))
     except FileNotFoundError:
@@ -37,7 +37,7 @@ def read_json(path: Path) -> tuple[dict[str, Any] | None, str | None]:
     except (ValueError, RecursionError) as error:
         return None, f"{path.name} is not valid JSON: {error}."
     if not isinstance(content, dict):
-        return None, f"{path.name} must hold an object, got {type(content).__name__}."
+        return None, f"{path.name} must contain an object, got {type(content).__name__}."
     if is_too_deep(content):
         return None, f"{path.name} is nested too deeply."
     return content, None
@@ -46,12 +46,12 @@ def read_json(path: Path) -> tuple[dict[str, Any] | None, str | None]:
 def read_json_lines(
     path: Path, least: Mapping[str, float] = _STEP, checksum: str | None = None
 ) -> tuple[Lines, str | None]:
-    """The lines of a file that can be used; and what is wrong, or None. One bad line drops no good ones.
+    """The usable lines of a file; and what is wrong, or None. A bad line does not discard good ones.
 
     Args:
         path: of the file.
-        least: numbers that a line must have, with the smallest value that each can be; `step` is one and must rise.
-        checksum: of the whole file as it was written, if known.
+        least: numbers that a line must have, with their smallest values; `step` is one and must increase.
+        checksum: of the complete file as written, if known.
     """
     try:
         content = read_regular(path)
@@ -72,9 +72,9 @@ def read_json_lines(
 def _complaint(name: str, total: int, wrong: Mapping[int, str], is_whole: bool) -> str | None:
     if wrong:
         first = min(wrong)
-        what = f"{len(wrong):,} of {total:,} lines cannot be used, the first is line {first + 1:,} ({wrong[first]})"
-        return f"{name} is damaged: {what}. The others are used."
-    return None if is_whole else f"{name} is damaged: it has changed since it was written."
+        what = f"{len(wrong):,} of {total:,} lines are unusable, first line {first + 1:,} ({wrong[first]})"
+        return f"{name} is damaged: {what}. The rest are used."
+    return None if is_whole else f"{name} is damaged: it was changed after it was written."
 
 
 def _is_whole(content: bytes, checksum: str | None) -> bool:
@@ -82,13 +82,13 @@ def _is_whole(content: bytes, checksum: str | None) -> bool:
 
 
 def _parse(text: str, least: Mapping[str, float]) -> dict[str, Any] | str:
-    """The line, or why it is none."""
+    """The line, or why it is invalid."""
     try:
         line = json.loads(text)
     except (ValueError, RecursionError):
-        return "it is cut, or not JSON"
+        return "truncated, or not JSON"
     if not isinstance(line, dict) or is_too_deep(line):
-        return "it is no line of numbers"
+        return "not a line of numbers"
     for name, smallest in least.items():
         if not smallest <= number(line.get(name)) < math.inf:
             return f"{name} is {line.get(name)!r:.40}"
@@ -96,14 +96,14 @@ def _parse(text: str, least: Mapping[str, float]) -> dict[str, Any] | str:
 
 
 def _rising(steps: Sequence[float]) -> list[int]:
-    """The places of the longest sequence that rises: a single step that is wrong costs no other."""
-    last: list[float] = []  # of the sequences of each length the smallest last step, and its place
+    """The indices of the longest increasing sequence: one wrong step discards no others."""
+    last: list[float] = []  # for each length, the smallest last step of such a sequence, and its index
     places: list[int] = []
     before: list[int] = []
     for place, step in enumerate(steps):
         length = bisect_left(last, step)
         before.append(places[length - 1] if length else -1)
-        if last[length : length + 1] != [step]:  # of equal steps the first
+        if last[length : length + 1] != [step]:  # of equal steps, the first
             last[length : length + 1], places[length : length + 1] = [step], [place]
     found = []
     place = places[-1] if places else -1

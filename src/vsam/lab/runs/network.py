@@ -1,4 +1,4 @@
-"""The network of a run: built, quantized where the recipe says so, and evaluated."""
+"""The network of a run: built, quantized if the recipe says so, and evaluated."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def build_model(recipe: Recipe, dataset: Dataset) -> nn.Module:
         return model
     if not recipe.quantize.checkpoint:
         raise UserError(
-            f"Quantization starts from a full-precision run of {recipe.model}: add --set "
+            f"Quantized training starts from a full-precision run of {recipe.model}: add --set "
             "quantize.checkpoint=RUN/checkpoint.pt, or quantize.checkpoint=none to start from random weights."
         )
     if recipe.quantize.checkpoint != "none":
@@ -65,7 +65,7 @@ def count_parameters(model: nn.Module) -> int:
 def evaluate(
     model: nn.Module, batches: Batches, device: torch.device, bf16: bool = False, ranks: Ranks = ALONE
 ) -> tuple[float, float]:
-    """Accuracy in percent and mean cross entropy, on all processes alike."""
+    """Accuracy in percent and mean cross entropy, the same on all processes."""
     model.eval()
     correct, loss, count = 0, 0.0, 0
     for images, labels, _ in batches:

@@ -1,4 +1,4 @@
-"""A run in its checkpoint: saved whole, and continued from there as if nothing had happened."""
+"""A run's checkpoint: saved atomically, and resumed from bit for bit."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ def save(run: "Run") -> None:
 
 
 def resume(run: "Run") -> None:
-    """Continue from the checkpoint in the run's folder, or from the beginning where there is none."""
+    """Resume from the checkpoint in the run's folder, or start from scratch if there is none."""
     content = run.ranks.from_first(lambda: _read(run))
     if content is None:
         run.folder.rewind(None)
@@ -57,7 +57,7 @@ def resume(run: "Run") -> None:
 def _read(run: "Run") -> dict[str, Any] | None:
     if not run.folder.checkpoint.exists():
         return None
-    # Of several processes, each takes the tensors that the first has read to its own device.
+    # Each process moves the tensors that the first has read to its own device.
     content = load_checkpoint(run.folder.checkpoint, run.device if run.ranks.size == 1 else "cpu")
     if canonical_settings(content.get("recipe")) != canonical_settings(run.recipe.model_dump()):
         raise DamagedError(
@@ -70,12 +70,12 @@ def _restore(run: "Run", content: dict[str, Any]) -> None:
     run.training.load_state_dict(content)
     run.step = content["step"]
     if not 0 <= run.step <= run.total_steps:
-        raise ValueError(f"step {run.step} is not one of {run.total_steps}.")
+        raise ValueError(f"step {run.step} is not within {run.total_steps}.")
     for name in _PROGRESS:
         setattr(run, name, type(getattr(run, name))(content["progress"][name]))
     run.sums = type(run.sums)(**content["sums"])
     run.generators = {name: content["generators"][name].cpu() for name in run.generators}
-    with own_generators(run.generators, run.device):  # fails now, if they are no such states
+    with own_generators(run.generators, run.device):  # fails now if these are not valid states
         pass
     if "lines" in content:
         run.ranks.from_first(lambda: run.folder.rewind(content["lines"]))
@@ -87,5 +87,5 @@ def _last_line(run: "Run") -> dict[str, Any]:
     lines, _ = read_json_lines(run.folder.path / "metrics.jsonl")
     if not lines or lines[-1]["step"] != run.step:
         path = run.folder.path
-        raise DamagedError(f"{path / 'metrics.jsonl'} is incomplete. Delete {path} to train the run again.")
+        raise DamagedError(f"{path / 'metrics.jsonl'} is incomplete. Delete {path} to retrain the run.")
     return lines[-1]

@@ -1,4 +1,4 @@
-"""The runs of several recipes below one folder, each read once."""
+"""The runs of several recipes in one folder, each read once."""
 
 import logging
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 class RunStore:
-    """Knows what lies below a folder without asking the disk twice.
+    """Caches what is in a folder.
 
     Args:
         out: the folder of all runs.
@@ -26,11 +26,11 @@ class RunStore:
         self._found: dict[Path, StoredRun] = {}
 
     def path(self, recipe: Recipe) -> Path:
-        """Where a recipe's run lives."""
+        """The folder of a recipe's run."""
         return run_path(self.out, recipe)
 
     def run(self, recipe: Recipe) -> StoredRun:
-        """A recipe's run as it was when it was first asked for."""
+        """A recipe's run, as of its first lookup."""
         path = self.path(recipe)
         if path not in self._found:
             found = self._found[path] = read_run(path)
@@ -39,7 +39,7 @@ class RunStore:
         return self._found[path]
 
     def refresh(self, recipes: Iterable[Recipe]) -> None:
-        """Look again at runs that were not finished."""
+        """Reread runs that were not finished."""
         for recipe in recipes:
             path = self.path(recipe)
             if path in self._found and not self._found[path].is_finished:
@@ -51,11 +51,11 @@ class RunStore:
 
     @property
     def damaged(self) -> list[Path]:
-        """The folders of finished runs that were asked for and have damaged files besides their summaries."""
+        """The folders of finished runs looked up so far that have damaged files besides their summaries."""
         return [path for path, run in self._found.items() if run.is_finished and run.problems]
 
     def usable(self, recipes: Iterable[Recipe]) -> tuple[list[Recipe], list[str]]:
-        """The recipes whose folders can be used, and a sentence for each damaged one; other settings are refused."""
+        """The recipes with usable folders, and one sentence per damaged folder; other settings raise an error."""
         sound, damaged = [], []
         for recipe in recipes:
             try:

@@ -1,4 +1,4 @@
-"""What a finished run says of itself in `summary.json`."""
+"""The content of a finished run's `summary.json`."""
 
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ __all__ = ["summarise"]
 
 
 def summarise(run: "Run", metrics: dict[str, Any]) -> dict[str, Any]:
-    """The summary of a run, of whose last epoch the metrics are."""
+    """The summary of a run, given the metrics of its last epoch."""
     recipe, dataset, num_train = run.recipe, run.dataset, len(run.dataset.train_images)
     facts = Facts(
         parameters=count_parameters(run.training.model),

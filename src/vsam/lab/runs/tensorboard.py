@@ -15,10 +15,10 @@ _NO_METRICS = ("epoch", "step", "turn")
 
 
 def observer(is_wanted: bool) -> Observe:
-    """What is called with every run before it trains: it logs to `tensorboard/` in the run's folder, or does nothing.
+    """A function to call with every run before it trains: logs to `tensorboard/` in the run's folder, or does nothing.
 
     Args:
-        is_wanted: whether there shall be logs; it raises `UserError` at once where the package is missing.
+        is_wanted: whether to log; raises `UserError` at once if the package is missing.
     """
     if not is_wanted:
         return _ignore
@@ -39,7 +39,7 @@ def _observe(run: "Run") -> None:
 
 
 class _Log:
-    """Writes what a run tells it; after a kill, points behind the checkpoint are replaced."""
+    """Logs a run's events; after a kill, points past the checkpoint are replaced."""
 
     def __init__(self, run: "Run") -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -48,18 +48,18 @@ class _Log:
         self._writer = SummaryWriter(folder, purge_step=next_step)
 
     def step(self, step: int, numbers: Mapping[str, Any]) -> None:
-        """Loss, learning rate, sampling rate, norms and second gradients so far, as far as the method has them."""
+        """Loss, learning rate, sampling rate, norms and second gradients so far, if the method has them."""
         for name, value in numbers.items():
             if value is not None:
                 self._writer.add_scalar(f"step/{name}", value, step)
 
     def epoch(self, metrics: Mapping[str, Any]) -> None:
-        """Everything that `metrics.jsonl` has."""
+        """Everything in `metrics.jsonl`."""
         for name, value in metrics.items():
             if name not in _NO_METRICS:
                 self._writer.add_scalar(name, value, metrics["step"])
         self._writer.flush()
 
     def close(self) -> None:
-        """Close the file, of which a study has many."""
+        """Close the file: a study has many."""
         self._writer.close()

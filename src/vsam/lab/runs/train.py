@@ -1,4 +1,4 @@
-"""A run: trained epoch by epoch in its folder, it ends the same however often it is killed."""
+"""A run, trained epoch by epoch in its folder; its result is the same however often it is killed."""
 
 import math
 import time
@@ -34,7 +34,7 @@ OnStep = Callable[[int], object]
 
 
 def load_data(recipe: Recipe, data_dir: str | Path | None, device: torch.device) -> Dataset:
-    """The recipe's images on the device; which ones are taken and mislabelled does not depend on the run's seed."""
+    """The recipe's images on the device; which ones are used and mislabelled does not depend on the run's seed."""
     settings = recipe.data
     dataset = load(settings.name, data_dir, size=settings.size, grey=settings.grey)
     if settings.held_out:
@@ -49,20 +49,20 @@ def load_data(recipe: Recipe, data_dir: str | Path | None, device: torch.device)
 
 @contextmanager
 def _enough_memory(recipe: Recipe, device: torch.device) -> Iterator[None]:
-    """Say in our words that memory has run out, of a GPU or of the machine."""
+    """Explain that a GPU or the machine is out of memory."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         raise RunError(
-            f"There is not enough memory on {device} for {recipe.method} with {recipe.model} and batches of "
-            f"{recipe.batch:,}: take a smaller batch or network, or another --device."
+            f"Out of memory on {device} for {recipe.method} with {recipe.model} and batches of "
+            f"{recipe.batch:,}: use a smaller batch or network, or another --device."
         ) from error
 
 
 class Observer(Protocol):
-    """Whoever follows a run step by step, like a log."""
+    """Follows a run step by step, e.g. a log."""
 
     def step(self, step: int, numbers: Mapping[str, Any]) -> None:
         """A step was taken; numbers that the method does not have are None."""
@@ -71,14 +71,14 @@ class Observer(Protocol):
         """An epoch has ended."""
 
     def close(self) -> None:
-        """The run is left."""
+        """The run is closed."""
 
 
 class Run:
     """One run in its folder, advanced epoch by epoch.
 
-    Everything that decides the result is in the recipe, and everything that changes is in the checkpoint, so a run
-    that is killed at any moment and started again ends with the same weights, bit for bit.
+    Everything that determines the result is in the recipe, and everything that changes is in the checkpoint: a run
+    killed at any moment and resumed ends with the same weights, bit for bit.
 
     Args:
         recipe: what to train.
@@ -86,13 +86,13 @@ class Run:
         dataset: as `load_data` gives it.
         device: where to train.
         listeners: called with a dictionary of metrics after each epoch.
-        ranks: the processes that train it together; the recipe's batch is theirs in all. All hold everything that
-            changes, and the first of them writes the files, so the run can go on with another number of processes.
+        ranks: the processes that train it together; the recipe's batch is their total. All hold everything that
+            changes, and the first writes the files, so the run can resume with another number of processes.
 
     `turn` may be set before an epoch: epochs of several runs with the same turn ran one after the other.
-    `observers` are told of every step and epoch, and closed with the run. `before_step` is called with a batch and the
-    epoch before that is trained on, and must leave everything as it was. `generators` are the states of the global
-    generators between epochs, and `sums` what has added up of the present one.
+    `observers` are told of every step and epoch, and closed with the run. `before_step` is called with each batch and
+    its epoch before training on it, and must change nothing. `generators` are the states of the global generators
+    between epochs, and `sums` the running totals of the current one.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Run:
         self.step = self.skips_in_a_row = 0
         self.seconds = self.best = 0.0
         self.sums = Sums()
-        self._paused = 0.0  # seconds since the clock was read, in which sharpness was measured
+        self._paused = 0.0  # seconds spent measuring sharpness since the clock was read
         self.turn: str | None = None
         with own_generators(None, device) as end, _enough_memory(recipe, device):
             torch.manual_seed(recipe.seed)
@@ -143,13 +143,13 @@ class Run:
 
     @property
     def epoch(self) -> int:
-        """The number of whole epochs behind us."""
+        """The number of completed epochs."""
         return self.step // self.steps_per_epoch
 
     def train_epoch(self, on_step: OnStep = lambda step: None) -> None:
         """Train to the end of the current epoch, evaluate, and save; after the last one, write the summary.
 
-        Ctrl-C and SIGTERM are raised after the step that they fall into, and when that is saved.
+        Ctrl-C and SIGTERM are raised after the current step, once it is saved.
         """
         with (
             own_generators(self.generators, self.device) as current,
@@ -182,13 +182,13 @@ class Run:
             self.finish(metrics)
 
     def finish(self, metrics: dict[str, Any]) -> None:
-        """Write the summary after the last epoch; a run of which no sample was finite has none."""
+        """Write the summary after the last epoch; a run without a single finite sample has none."""
         if 0 < self.training.num_samples <= self.skips_in_a_row:
             self._stop_for_skips()
         self.folder.finish(summarise(self, metrics))
 
     def close(self) -> None:
-        """Release the folder, and the group of processes, which may then end."""
+        """Release the folder and the process group."""
         for observer in self.observers:
             observer.close()
         self.training.release()
@@ -214,7 +214,7 @@ class Run:
             self._look(epoch)
 
     def _look(self, epoch: int) -> None:
-        """Measure the sharpness, for which the training's clock stands still."""
+        """Measure sharpness, with the training clock stopped."""
         assert self._watch is not None
         begun = time.perf_counter()
         line = observe(self._watch, self.step)
@@ -243,7 +243,7 @@ class Run:
             self._stop_for_skips()
 
     def _stop_for_skips(self) -> NoReturn:
-        self._stop(f"The last {self.skips_in_a_row} second gradients were not finite, and their steps skipped,")
+        self._stop(f"The last {self.skips_in_a_row} second gradients were not finite and their steps were skipped,")
 
     def _stop(self, why: str) -> NoReturn:
         recipe = self.recipe
@@ -289,7 +289,7 @@ class Run:
 
 @dataclass
 class Sums:
-    """What adds up over an epoch."""
+    """Running totals of an epoch."""
 
     loss: float = 0.0
     correct: int = 0

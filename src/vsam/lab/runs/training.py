@@ -1,4 +1,4 @@
-"""What a run trains, a step at a time: the network, its optimizer and its loss, for all methods alike."""
+"""What a run trains, step by step: the network, its optimizer and its loss, the same way for all methods."""
 
 import gc
 import math
@@ -23,7 +23,7 @@ _PARTS = ("model", "optimizer", "objective")
 
 
 class Step(NamedTuple):
-    """The first pass's loss and logits, and what a sharpness-aware optimizer says of the step."""
+    """The first pass's loss and logits, and the sharpness-aware optimizer's record of the step."""
 
     loss: float
     logits: Tensor
@@ -31,15 +31,15 @@ class Step(NamedTuple):
 
 
 class Training:
-    """Network, optimizer and loss as a recipe says.
+    """Network, optimizer and loss, as the recipe says.
 
     Args:
         recipe: what to train.
         dataset: on what.
         device: where.
-        total_steps: of the whole run, over which the learning rate falls.
-        ranks: the processes that train it together, each on its part of a batch. All compute the loss of the whole
-            batch, from the predictions of all, so that no loss and no method has to know of them.
+        total_steps: of the complete run, over which the learning rate decays.
+        ranks: the processes that train it together, each on its part of a batch. All compute the loss of the full
+            batch, from the predictions of all, so that losses and methods need not know about them.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class Training:
 
     @property
     def num_skipped(self) -> int:
-        """Steps so far that were skipped, because a gradient was not finite."""
+        """Steps skipped so far because a gradient was not finite."""
         return self._sharpness_aware.num_skipped if self._sharpness_aware else 0
 
     def step(self, batch: Batch, epoch: int, done: int) -> Step:
-        """Train on a batch, `done` steps after the beginning."""
+        """Train on a batch, `done` steps after the start."""
         rate = 0.5 * (1 + math.cos(math.pi * done / self.total_steps)) if self.recipe.schedule == "cosine" else 1.0
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.lr * rate
@@ -107,7 +107,7 @@ class Training:
         return Step(result.item(), first[0], self._sharpness_aware.last if self._sharpness_aware else None)
 
     def _part(self, batch: Batch, share: float) -> tuple[Batch, int]:
-        """A share of the batch, spread over it so that each process has some, and how many precede this one's."""
+        """A fraction of the batch, spread so that each process has some, and how many precede this process's."""
         total = len(batch.labels)
         count = math.ceil(share * total)
         keep = torch.arange(count, device=batch.labels.device) * total // count
@@ -115,27 +115,27 @@ class Training:
         return Batch(batch.images[own], batch.labels[keep], batch.indices[keep]), start
 
     def release(self) -> None:
-        """Let go of what holds the processes' group: a process with a DDP module that outlives it may never end."""
+        """Drop the DDP module: a process in which it outlives its process group may never exit."""
         if self._trained is not self.forward:
             self._trained = self.forward
-            gc.collect()  # it is part of a circle
+            gc.collect()  # it is part of a reference cycle
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that training changes, but for the random numbers."""
+        """Everything that training changes, except the random states."""
         return {name: getattr(self, name).state_dict() for name in _PARTS}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned."""
+        """Resume from what `state_dict` returned."""
         for name in _PARTS:
             getattr(self, name).load_state_dict(state[name])
 
 
 def _distributed(network: Any, recipe: Recipe, device: torch.device) -> nn.Module:
-    """The network with gradients that are averaged over all processes."""
+    """The network with gradients averaged over all processes."""
     for said in ("Grad strides do not match bucket view strides", "find_unused_parameters=True was specified"):
-        warnings.filterwarnings("ignore", said, UserWarning)  # about speed; nobody can do anything about it
+        warnings.filterwarnings("ignore", said, UserWarning)  # about speed; the user cannot act on them
     return nn.parallel.DistributedDataParallel(
         network,
         device_ids=[device] if device.type == "cuda" else None,
-        find_unused_parameters=find_own("model", recipe.model) is not None,  # we do not know a user's network
+        find_unused_parameters=find_own("model", recipe.model) is not None,  # a user's network is unknown
     )

@@ -1,4 +1,4 @@
-"""The sharpness of a run while it trains: what is measured every so many steps, on which images, as which line."""
+"""The sharpness of a run while it trains: what is measured, how often, on which images, and its log line."""
 
 from dataclasses import asdict
 from typing import Any
@@ -14,18 +14,18 @@ from vsam.sharpness import Estimate, Watch
 __all__ = ["MEASURED", "cross_entropy", "make_watch", "observe", "stored_batches"]
 
 MEASURED = ("top_eigenvalue", "ascent", "batch_ascent")
-"""What a line holds, each with `_error` and `_converged`."""
+"""The fields of a line, each also with `_error` and `_converged`."""
 
 
 def cross_entropy(model: nn.Module, batch: tuple[Tensor, Tensor, Tensor]) -> Tensor:
-    """The mean loss that sharpness is measured of: without label smoothing, whatever the run was trained with."""
+    """The mean loss whose sharpness is measured: without label smoothing, whatever the run was trained with."""
     images, labels, _ = batch
     logits: Tensor = model(images)
     return F.cross_entropy(logits.to(torch.float32), labels)
 
 
 def stored_batches(dataset: Dataset, num_samples: int, batch_size: int) -> Batches:
-    """Some training images as they are stored; which ones depends on nothing but the numbers of images."""
+    """Some training images as stored; the choice depends only on the numbers of images."""
     drawn = torch.randperm(len(dataset.train_labels), generator=torch.Generator().manual_seed(0))
     kept = drawn[:num_samples].to(dataset.train_images.device)
     images, labels = dataset.train_images[kept], dataset.train_labels[kept]
@@ -33,7 +33,7 @@ def stored_batches(dataset: Dataset, num_samples: int, batch_size: int) -> Batch
 
 
 def make_watch(recipe: Recipe, model: nn.Module, dataset: Dataset) -> Watch | None:
-    """What measures as the recipe says; None where it says nothing."""
+    """The measurement that the recipe asks for; None if it does not."""
     settings = recipe.sharpness
     if settings is None:
         return None
@@ -48,7 +48,7 @@ def make_watch(recipe: Recipe, model: nn.Module, dataset: Dataset) -> Watch | No
 
 
 def observe(watch: Watch, step: int) -> dict[str, Any]:
-    """A line of `sharpness.jsonl`; a measurement that fails stops no run, and its line says why it failed."""
+    """A line of `sharpness.jsonl`; a failed measurement does not stop the run, and its line says why it failed."""
     try:
         record = watch.measure(step)
     except (ValueError, RuntimeError) as error:

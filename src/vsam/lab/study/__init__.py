@@ -1,4 +1,4 @@
-"""Every table and figure of the paper as a study: planned, run, gathered and drawn."""
+"""Every table and figure of the paper as a study: planned, run, collected and drawn."""
 
 from vsam.lab.study.plan import STUDIES
 from vsam.lab.study.run import run_study

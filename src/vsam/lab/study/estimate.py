@@ -1,4 +1,4 @@
-"""What a study will take, before it is run: its runs, what is done of them, hours and disk."""
+"""What a study will take before it is run: its runs, how many are done, hours and disk."""
 
 import re
 import shutil
@@ -25,7 +25,7 @@ from vsam.lab.study.study import Part, Scale, Study
 __all__ = ["Estimate", "PartEstimate", "estimate_study"]
 
 MEASURED, PAPER, RECIPE = "runs in this folder", "the paper's speeds on an RTX 3090", "the recipes' headers"
-_COPIES = 3  # of the parameters in a checkpoint: weights, momentum, and what a method remembers
+_COPIES = 3  # copies of the parameters in a checkpoint: weights, momentum, and a method's memory
 _BYTES_PER_SAMPLE, _BYTES_PER_EPOCH = 250, 400  # of the lines that a run writes
 _VSAM = "vsam"  # whose speed a recipe's header states
 
@@ -36,13 +36,13 @@ class PartEstimate:
 
     Args:
         name: of the part.
-        runs: in all.
+        runs: total.
         finished: of them.
-        started: begun and not finished.
-        hours: of training that are left, of those runs whose time is known.
-        bytes: that the runs to come will take on disk.
+        started: but not finished.
+        hours: of training left, for runs whose time is known.
+        bytes: of disk that the remaining runs will take.
         hours_from: where the times come from.
-        unknown: runs whose time nothing tells.
+        unknown: runs whose time is unknown.
     """
 
     name: str
@@ -56,13 +56,13 @@ class PartEstimate:
 
     @property
     def missing(self) -> int:
-        """Runs that are to be trained, or trained to their end."""
+        """Runs left to train or to finish."""
         return self.runs - self.finished
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a study takes, part by part; `free` are the bytes that the disk of its folder has left."""
+    """What a study takes, part by part; `free` is the disk space left in bytes."""
 
     study: str
     scale: Scale
@@ -71,11 +71,11 @@ class Estimate:
 
     @property
     def missing(self) -> int:
-        """Runs that are to be trained, or trained to their end."""
+        """Runs left to train or to finish."""
         return sum(part.missing for part in self.parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """For programs."""
+        """The estimate in plain types."""
         totals = {
             name: sum(getattr(part, name) for part in self.parts)
             for name in ("runs", "finished", "started", "missing", "hours", "bytes", "unknown")
@@ -94,17 +94,17 @@ class Estimate:
         return table
 
     def sentence(self) -> str:
-        """The sums, and where the times come from."""
+        """The totals, and where the times come from."""
         if not self.missing:
             return f"{self.study} at scale {self.scale}: all {sum(part.runs for part in self.parts)} runs are finished."
         hours, unknown = sum(part.hours for part in self.parts), sum(part.unknown for part in self.parts)
         sources = " and ".join(dict.fromkeys(source for part in self.parts for source in part.hours_from))
         on = "GPU " if self.scale == "paper" else ""
         runs = f"{self.missing} run{'' if self.missing == 1 else 's'} to train"
-        time = f"about {_time(hours)} of {on}training (from {sources})" if sources else "for a time that is not known"
+        time = f"about {_time(hours)} of {on}training (from {sources})" if sources else "of unknown time"
         rest = f" and {unknown} runs of unknown time" if unknown and sources else ""
         size = sum(part.bytes for part in self.parts)
-        full = f" Only {_size(self.free)} are free." if size > self.free else ""
+        full = f" Only {_size(self.free)} is free." if size > self.free else ""
         return f"{self.study} at scale {self.scale}: {runs}, {time}{rest}, about {_size(size)} of disk.{full}"
 
 
@@ -116,18 +116,18 @@ class _Time(NamedTuple):
 def estimate_study(
     study: Study, scale: Scale, seeds: int, out: Path, *, only: Sequence[str] = (), methods: Sequence[str] = ()
 ) -> Estimate:
-    """What is left to do of a study; nothing is written, and no data are loaded.
+    """What is left to do of a study; nothing is written, and no data is loaded.
 
-    Times are those of finished runs of the same part in the folder, scaled by gradient passes where the method is
-    another; without any, the paper's speeds where the setting is the paper's, else the speed in the recipe's header.
+    Times are those of finished runs of the same part in the folder, scaled by gradient passes for another method;
+    without any, the paper's speeds if the setting is the paper's, else the speed in the recipe's header.
 
     Args:
         study: one of `STUDIES` that trains networks.
         scale: tiny, small or paper.
-        seeds: how many, at least 1.
+        seeds: number of seeds, at least 1.
         out: the folder of all studies.
-        only: names of the parts that will be trained; all if empty.
-        methods: names of the methods that will be trained; all if empty.
+        only: names of the parts to train; all if empty.
+        methods: names of the methods to train; all if empty.
     """
     store = RunStore(out / "runs")
     parts = chosen_parts(study.plan(scale, seeds, store.out), only, methods)
@@ -155,7 +155,7 @@ def _estimate(part: Part, store: RunStore) -> PartEstimate:
 
 
 def _left(run: StoredRun) -> float:
-    """The share of a run that is still to be trained."""
+    """The fraction of a run that is left to train."""
     return 1 - run.steps_done / run.steps if run.steps else 1.0
 
 
@@ -175,7 +175,7 @@ def _time_of(recipe: Recipe, finished: Sequence[StoredRun]) -> _Time | None:
 
 
 def _header_speed(recipe: Recipe) -> float | None:
-    """The images per second of vSAM that the recipe's header states, if it is of the same network."""
+    """The speed of vSAM in images per second that the recipe's header states, if it is for the same network."""
     names = [name for name in recipe_names() if recipe.name.startswith(name)]
     if not names or load_recipe(max(names, key=len)).model != recipe.model:
         return None
@@ -189,7 +189,7 @@ def _num_images(recipe: Recipe) -> int | None:
 
 
 def _bytes(recipe: Recipe) -> int:
-    """Of a run's folder: the checkpoint, and a line per sampled step and per epoch."""
+    """The size of a run's folder: the checkpoint, and a line per sampled step and per epoch."""
     row = describe_one(recipe.data.name)
     classes, channels = (row.num_classes or 10, row.image_shape[0]) if row and row.image_shape else (10, 3)
     steps = recipe.epochs * -(-(_num_images(recipe) or 0) // recipe.batch)

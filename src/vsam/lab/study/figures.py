@@ -1,4 +1,4 @@
-"""The figures that only studies have: a varied setting, and the norms over training."""
+"""The figures that only studies have: a varied setting, and the norms during training."""
 
 import statistics
 from collections import Counter
@@ -33,7 +33,7 @@ def speed_figure(part: str, rows: Sequence[Record], published: Mapping[str, Publ
 
 
 def setting_figure(rows: Sequence[Record], varied: str) -> Figure:
-    """Accuracy and the share of sampled steps against the varied setting, with every seed as a dot; a line a part."""
+    """Accuracy and the fraction of sampled steps against the varied setting, a dot per seed and a line per part."""
     found = Counter(row["recipe"] for row in rows if row[varied] is not None)
     parts = [part for part, count in found.items() if count > 1] or list(found)
     figure = Figure(figsize=(6.4, 0.4 + 2.8 * len(parts)), layout="constrained")
@@ -65,7 +65,7 @@ def _draw_setting(left: Axes, right: Axes, rows: Sequence[Record], varied: str) 
 
 
 def norms_figure(rows: Sequence[Record]) -> Figure:
-    """A column for each part: SAM's ‖g‖ and ‖PSF‖ over the steps, and under them vSAM's rate and changes."""
+    """A column per part: SAM's ‖g‖ and ‖PSF‖ over the steps, and below them vSAM's rate and changes."""
     parts = list(dict.fromkeys(row["recipe"] for row in rows))
     figure = Figure(figsize=(1 + 3.4 * len(parts), 6), layout="constrained")
     grid = figure.subplots(3, len(parts), squeeze=False, sharex="col")

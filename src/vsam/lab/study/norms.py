@@ -1,4 +1,4 @@
-"""Figure 2 as numbers: the norms of the sampled steps, averaged over equal stretches of the run."""
+"""Figure 2 as numbers: the norms of the sampled steps, averaged over equal segments of the run."""
 
 import math
 import statistics
@@ -20,9 +20,9 @@ _NAMES = {
 
 
 def norms_of(runs: Sequence[FinishedRun]) -> dict[str, list[list[float | None]]]:
-    """For each seed the means over `STRETCHES` stretches of ‖g‖, ‖PSF‖, ĉ_var, ĉ_norm, and the share of sampled steps.
+    """Per seed, the means over `STRETCHES` segments of ‖g‖, ‖PSF‖, ĉ_var, ĉ_norm, and the fraction of sampled steps.
 
-    A stretch without a sampled step has None. SAM samples every step, so its norms have no gaps.
+    A segment without a sampled step has None. SAM samples every step, so its norms have no gaps.
     """
     by_seed = [_stretches(run) for run in runs]
     return {name: [numbers[name] for numbers in by_seed] for name in (*_NAMES, "rates")}
@@ -37,7 +37,7 @@ def _stretches(run: FinishedRun) -> dict[str, list[float | None]]:
     if reason or any(not 1 <= line["step"] <= steps for line in found):
         raise UserError(
             f"{run.path / 'steps.jsonl'} is damaged: it has {len(found):,} usable lines for "
-            f"{expected:,} sampled steps. Delete the run's folder to train it again."
+            f"{expected:,} sampled steps. Delete the run's folder to retrain it."
         )
     for line in found:
         lines[(line["step"] - 1) * count // steps].append(line)
@@ -47,7 +47,7 @@ def _stretches(run: FinishedRun) -> dict[str, list[float | None]]:
 
 
 def _end(i: int, count: int, steps: int) -> int:
-    """The first step, from 0, of stretch i."""
+    """The first step, from 0, of segment i."""
     return -(-i * steps // count)
 
 

@@ -1,4 +1,4 @@
-"""What came out of a study's runs: rows, the numbers of each seed, tables and figures."""
+"""The results of a study's runs: rows, the numbers per seed, tables and figures."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from vsam.lab.text import for_terminal
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["PartOutcome", "TrainedOutcome"]
+__all__ = ["PartOutcome", "TrainedOutcome", "markdown_page"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class PartOutcome:
 
     @property
     def published(self) -> dict[str, Published]:
-        """The paper's numbers by label, for runs whose setting is the paper's."""
+        """The paper's numbers by label, if the setting is the paper's."""
         return references({run.label: run.recipe for run in self.runs if run.recipe is not None})
 
     def of(self, label: str) -> list[FinishedRun]:
@@ -43,13 +43,13 @@ class PartOutcome:
 
 @dataclass(frozen=True)
 class TrainedOutcome:
-    """What came out of a study that trains networks.
+    """The results of a study that trains networks.
 
     Args:
-        study: which.
-        scale: at which it was run.
-        parts: in the order of the plan; those without a finished run are left out.
-        failures: a sentence for each run that is not finished.
+        study: the study.
+        scale: the scale it was run at.
+        parts: in plan order; parts without a finished run are left out.
+        failures: a sentence for each unfinished run.
         damaged: the folders of finished runs that have damaged files.
     """
 
@@ -60,35 +60,29 @@ class TrainedOutcome:
     damaged: list[Path] = field(default_factory=list)
 
     def table(self, part: PartOutcome) -> list[Row]:
-        """A part's rows as a table shows them: each of vSAM's called by what was varied."""
+        """A part's rows as a table shows them: each of vSAM's is named by what was varied."""
         values = {row.label: self._varied(part.of(row.label)[0]) for row in part.rows}
         named = {label: f"vsam {self.study.varied}={value:g}" for label, value in values.items() if value is not None}
         return [replace(row, label=named.get(row.label, row.label)) for row in part.rows]
 
     def tables(self) -> tuple[str, str]:
-        """A table for each part."""
+        """A table per part."""
         tables = {part.name: self.table(part) for part in self.parts}
-        sections = [f"## {part}\n\n{to_markdown(rows)}" for part, rows in tables.items()]
-        head = f"# {self.study.title}\n\nScale: {self.scale}.\n"
-        more = self.study.tables(self._rows())
-        sections += [f"## {one.title}\n\n{markdown_table(one.lines)}\n{one.note}\n" for one in more]
-        if self.study.notes is not None:
-            sections.append(self.study.notes(self._rows()))
-        latex = [*map(to_latex, tables.values()), *(latex_table(one.lines) for one in more)]
-        return "\n".join([head, *sections]), "\n".join(latex)
+        latex = [*map(to_latex, tables.values()), *(latex_table(one.lines) for one in self.study.tables(self._rows()))]
+        return markdown_page(self.study, self.scale, tables, self._rows()), "\n".join(latex)
 
     def figures(self) -> "Mapping[str, Figure]":
         """As the study draws them."""
         return self.study.draw(self.study, self._rows(), {part.name: part.published for part in self.parts})
 
     def renderables(self) -> list[Any]:
-        """A heading and a table for each part, and what the speeds are."""
+        """A heading and a table per part, and a note on the speeds."""
         shown = [(f"{part.name}, scale {self.scale}", to_terminal(self.table(part))) for part in self.parts]
         more = [text for one in self.study.tables(self._rows()) for text in (one.title, _shown(one.lines), one.note)]
         return [*(one for pair in shown for one in pair), Text(SPEEDS), *more]
 
     def to_dict(self) -> dict[str, Any]:
-        """The rows of a comparison, what was varied, and the numbers of each seed."""
+        """The rows of a comparison, what was varied, and the numbers per seed."""
         summaries = [run.summary for part in self.parts for run in part.runs]
         environments = {json.dumps(s["environment"], sort_keys=True) for s in summaries if "environment" in s}
         return {
@@ -124,10 +118,18 @@ class TrainedOutcome:
         }
 
     def _varied(self, run: FinishedRun) -> float | None:
-        """The varied setting of a run of vSAM's."""
+        """The varied setting of a vSAM run."""
         if self.study.varied is None or run.method != "vsam" or run.recipe is None:
             return None
         return float(getattr(run.recipe.vsam, self.study.varied))
+
+
+def markdown_page(study: Study, scale: str, tables: Mapping[str, Sequence[Row]], records: Sequence[Any]) -> str:
+    """A study's page: a table for each part, the study's further tables, and what it says of them."""
+    sections = [f"# {study.title}\n\nScale: {scale}.\n"]
+    sections += [f"## {part}\n\n{to_markdown(rows)}" for part, rows in tables.items()]
+    sections += [f"## {one.title}\n\n{markdown_table(one.lines)}\n{one.note}\n" for one in study.tables(records)]
+    return "\n".join(sections if study.notes is None else [*sections, study.notes(records)])
 
 
 def _shown(lines: Sequence[Sequence[str]]) -> Table:
@@ -140,6 +142,6 @@ def _shown(lines: Sequence[Sequence[str]]) -> Table:
 
 
 def _speeds(runs: Sequence[FinishedRun], references: Sequence[FinishedRun]) -> list[float | None]:
-    """Each run's speed against SAM's of the same seed, where the two took turns."""
+    """Each run's speed relative to SAM's of the same seed, if the two were timed together."""
     by_seed = {run.seed: run for run in references}
     return [seed_speed(run, by_seed[run.seed]) if run.seed in by_seed else None for run in runs]

@@ -1,4 +1,4 @@
-"""Which runs each table and figure of the paper needs, at three scales."""
+"""The runs that each table and figure of the paper needs, at three scales."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -184,14 +184,14 @@ def _varied(recipe: Recipe, settings: Sequence[dict[str, float]], seeds: int) ->
 
 
 def _variant(recipe: Recipe, settings: dict[str, float]) -> dict[str, Any]:
-    """vSAM with other settings. The recipe's own have no name, so that studies share those runs."""
+    """vSAM with other settings. The recipe's own get no variant, so that studies share those runs."""
     names = [f"{key}-{value:g}" for key, value in settings.items() if value != getattr(recipe.vsam, key)]
     return {"method": "vsam", "variant": "-".join(names) or None, "vsam": recipe.vsam.model_copy(update=settings)}
 
 
 def _quantized(scale: Scale, model: str, seeds: int, runs: Path) -> list[Part]:
     """Full precision first, then every method from the checkpoint of its seed."""
-    runs = runs.resolve()  # so that machines of a cluster find the checkpoints from wherever they work
+    runs = runs.resolve()  # so that the machines of a cluster find the checkpoints from any directory
     source = {"tiny": "fashion-mini", "small": "cifar10-small", "paper": "cifar10-resnet18"}[scale]
     lsq = {"tiny": "cifar10-small-lsq", "small": "cifar10-small-lsq", "paper": f"cifar10-{model}-lsq"}[scale]
     full, quantized = _load(source, scale), _load(lsq, scale)

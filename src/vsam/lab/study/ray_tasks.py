@@ -30,23 +30,23 @@ _LOG = logging.getLogger("vsam.lab.study")
 
 @contextmanager
 def ray_trainer(address: str, workers: int = 1) -> Iterator[Train]:
-    """A way to train recipes as Ray tasks: same folders, same numbers.
+    """A trainer that runs recipes as Ray tasks: same folders, same numbers.
 
     A task computes with as many threads as this process, because their number changes the last bits of a sum, and asks
-    Ray for as many cores; set OMP_NUM_THREADS=1 to have a run on each core. On GPUs each run has one of its own.
-    Runs do not take turns, so their speeds are not compared epoch by epoch.
+    Ray for as many cores; set OMP_NUM_THREADS=1 for one run per core. On GPUs, each run gets its own.
+    Runs do not alternate, so their speeds are not compared epoch by epoch.
 
     Args:
         address: of the cluster, or "local" to start Ray on this machine.
-        workers: processes per run, which share its batches; on GPUs each has one of its own.
+        workers: processes per run, which share its batches; on GPUs, each gets its own.
     """
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what a future version will do; unset, it warns
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a future default; unset, Ray warns
     try:
         import ray
     except ModuleNotFoundError as error:
         raise UserError("--ray needs the package ray: pip install 'vsam[lab,ray]'.") from error
     if workers > 1 and not all(importlib.util.find_spec(name) for name in ("pandas", "pyarrow")):
-        raise UserError("--workers needs Ray Train, which comes with: pip install 'vsam[lab,ray]'.")
+        raise UserError("--workers needs Ray Train: pip install 'vsam[lab,ray]'.")
     _check_answers(address)
     try:
         ray.init(
@@ -64,7 +64,7 @@ def ray_trainer(address: str, workers: int = 1) -> Iterator[Train]:
 
 
 def _check_answers(address: str) -> None:
-    """Ray itself tries for minutes before it gives up on a machine that is not there."""
+    """Fail fast: Ray itself tries for minutes before it gives up on an unreachable machine."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon:
         return  # "local", "auto" and the like
@@ -122,31 +122,31 @@ def _cores(ray: Any) -> int:
 
 
 def _starter(ray: Any, workers: int, cores: int, gpus: int) -> Callable[[Job], Any]:
-    """What starts a job, and returns Ray's reference to its outcome."""
+    """A function that starts a job, and returns Ray's reference to its outcome."""
     if workers == 1:
         task = ray.remote(num_cpus=cores, num_gpus=gpus, max_retries=2)(train_job)
         return lambda job: task.remote(job)
-    # It only waits for the workers, which ask for what they need themselves.
+    # It only waits for the workers, which request their own resources.
     group = ray.remote(num_cpus=0, max_retries=0)(train_job_on_workers)
     return lambda job: group.remote(job, workers, cores)
 
 
 def _at_once(num_runs: int, cores: int, gpus: int, resources: Mapping[str, float]) -> int:
-    """How many runs with so many cores and GPUs find room; a GPU is never shared by two runs."""
+    """How many runs with this many cores and GPUs fit; two runs never share a GPU."""
     all_cores, all_gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
     if gpus and not all_gpus:
-        raise UserError("--device cuda: Ray has no GPU to offer. Start it with --num-gpus, or give --device cpu.")
+        raise UserError("--device cuda: Ray has no GPU. Start it with --num-gpus, or give --device cpu.")
     if cores > max(1, all_cores) or gpus > all_gpus:
         needs, has = (_count(gpus, "GPU"), all_gpus) if gpus > all_gpus else (_count(cores, "core"), all_cores)
-        raise UserError(f"Each run needs {needs} for its workers, and Ray has {has}. Give fewer --workers.")
+        raise UserError(f"Each run needs {needs} for its workers, but Ray has {has}. Use fewer --workers.")
     return max(1, min(num_runs, all_cores // cores, *([all_gpus // gpus] if gpus else [])))
 
 
 def _sharing(num_runs: int, cores: int, gpus: int, resources: Mapping[str, float]) -> str:
-    """How the runs are shared out over what the cluster has."""
+    """How the runs are distributed over the cluster."""
     all_cores, all_gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
     at_once = _at_once(num_runs, cores, gpus, resources)
-    own = "a GPU of its own" if gpus == 1 else f"{gpus} GPUs of its own" if gpus else "no GPU"
+    own = "its own GPU" if gpus == 1 else f"its own {gpus} GPUs" if gpus else "no GPU"
     each, has = f"{_count(cores, 'core')} and {own}", f"{_count(all_cores, 'core')} and {_count(all_gpus, 'GPU')}"
     hint = " Give --device cuda to train on the GPUs." if all_gpus and not gpus else ""
     return f"Ray: {_count(num_runs, 'run')}, each with {each}; Ray has {has}: {at_once} at a time.{hint}"
@@ -157,7 +157,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _show(recipe: Recipe, path: Path, progress: Progress, shown: dict[int, int]) -> None:
-    """Tell what a task has written to its folder since the last look."""
+    """Report what a task has written to its folder since the last look."""
     lines, _ = read_epochs(path)
     for line in lines[shown.get(id(recipe), 0) :]:
         progress.advance(recipe.label, recipe.seed, line["step"])

@@ -22,12 +22,12 @@ from vsam.lab.runs.train import Run, load_data
 __all__ = ["Job", "train_job", "train_job_on_workers"]
 
 _MOST_FAILURES = 2
-"""How often Ray starts a run's workers again, if one of them dies."""
+"""How often Ray restarts a run's workers if one of them dies."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run, as a process elsewhere has to know it.
+    """One run, described for a process elsewhere.
 
     Args:
         recipe: as TOML.
@@ -47,7 +47,7 @@ class Job:
 
 
 def train_job(job: Job, ranks: Ranks = ALONE, device: torch.device | None = None) -> str | None:
-    """Train the run to its end in this process, or its part of it; returns what went wrong."""
+    """Train the run, or this process's part of it, to the end; returns what went wrong."""
     torch.set_num_threads(job.threads)
     content = tomllib.loads(job.recipe)
     bring(content.get("use", {}))
@@ -71,13 +71,13 @@ def train_job(job: Job, ranks: Ranks = ALONE, device: torch.device | None = None
 
 
 def train_job_on_workers(job: Job, workers: int, cores: int) -> str | None:
-    """Train the run to its end on so many workers, with so many cores each; returns what went wrong."""
-    os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"  # the user's files are named from where the command was given
+    """Train the run to the end on `workers` workers with `cores` cores each; returns what went wrong."""
+    os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"  # the user's paths are relative to where the command was run
     from ray.train import FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer
 
     job.runs.mkdir(parents=True, exist_ok=True)
-    storage = tempfile.mkdtemp(prefix=".ray-", dir=job.runs)  # Ray Train wants a folder that all workers see
+    storage = tempfile.mkdtemp(prefix=".ray-", dir=job.runs)  # Ray Train needs a folder that all workers see
     failure = Path(storage) / "failure"
     try:
         trainer = TorchTrainer(

@@ -1,4 +1,4 @@
-"""Running a study: its parts one after the other, kept runs skipped, failures listed at the end."""
+"""Running a study: one part after another, finished runs skipped, failures listed at the end."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,19 +38,19 @@ def run_study(
     train: Train | None = None,
     observe: Observe = lambda run: None,
 ) -> TrainedOutcome:
-    """Train what is missing of a study, below `out/runs`, and gather its rows.
+    """Train what is missing of a study, below `out/runs`, and collect its rows.
 
     Args:
         study: one of `STUDIES`.
         scale: tiny, small or paper.
-        seeds: how many, at least 1.
+        seeds: number of seeds, at least 1.
         out: the folder of all studies; runs that several of them need are trained once.
-        data_dir: where the data sets lie.
-        device: where to train.
-        progress: who shows how far it is.
-        only: names of the parts to train; all of them if empty. Rows come from all that are there.
-        methods: names of those to train; all if empty. Likewise; what quantized runs start from is always trained.
-        train: trains recipes and returns the failures; in turns in this process if left out.
+        data_dir: dataset directory.
+        device: to train on.
+        progress: shows the progress.
+        only: names of the parts to train; all if empty. Rows come from all finished runs.
+        methods: names of the methods to train; all if empty. Likewise; the source of quantized runs is always trained.
+        train: trains recipes and returns the failures; if left out, they alternate in this process.
         observe: called with every run before it trains.
     """
     shown = progress or NullProgress()
@@ -72,7 +72,7 @@ def run_study(
 
 
 def chosen_parts(parts: Sequence[Part], only: Sequence[str], methods: Sequence[str]) -> list[Part]:
-    """What is left of a plan by `--only` and `--methods`, which must have what they name."""
+    """What `--only` and `--methods` leave of a plan, which must contain what they name."""
     for kind, names, known in (
         ("part", only, [part.name for part in parts]),
         ("method", methods, [recipe.method for part in parts for recipe in part.recipes]),
@@ -89,7 +89,7 @@ def chosen_parts(parts: Sequence[Part], only: Sequence[str], methods: Sequence[s
 
 
 def _check(parts: Sequence[Part], store: RunStore) -> tuple[list[Part], list[str]]:
-    """The parts without their damaged runs, and a sentence for each of these; other settings are refused."""
+    """The parts without their damaged runs, and a sentence for each of these; other settings raise an error."""
     sound: list[Part] = []
     failures: list[str] = []
     for part in parts:
@@ -100,7 +100,7 @@ def _check(parts: Sequence[Part], store: RunStore) -> tuple[list[Part], list[str
 
 
 def _sorted_out(part: Part, store: RunStore) -> tuple[list[Recipe], list[str]]:
-    """The recipes that can be trained, and a sentence for each that would start from a run that cannot be used."""
+    """The recipes that can be trained, and a sentence for each whose source run cannot be used."""
     ready, waiting = [], []
     for recipe in part.recipes:
         checkpoint = recipe.quantize.checkpoint if recipe.quantize else "none"
@@ -113,13 +113,13 @@ def _sorted_out(part: Part, store: RunStore) -> tuple[list[Recipe], list[str]]:
 
 
 def _obstacle(checkpoint: Path) -> str | None:
-    """Why no run can start from the checkpoint of another, if so."""
+    """Why no run can start from another's checkpoint, if so."""
     source = read_run(checkpoint.parent)
-    advice = f"Delete {source.path} so that it is trained again."
+    advice = f"Delete {source.path} to retrain it."
     if source.damage is not None:
         return f"{source.path}: {source.damage} {advice}"
     if not source.is_finished:
-        return f"{source.path} has not been trained to its end."
+        return f"{source.path} is not finished."
     if not checkpoint.exists():
         return f"{source.path} has no checkpoint.pt. {advice}"
     try:
@@ -130,7 +130,7 @@ def _obstacle(checkpoint: Path) -> str | None:
 
 
 def _planned(part: Part, store: RunStore, data_dir: Path | None) -> list[tuple[str, int, int, int]]:
-    """What the progress begins with. Loading the data here finds missing ones before anything is trained."""
+    """The initial progress. Loading the data here finds missing files before anything is trained."""
     runs = [store.run(recipe) for recipe in part.recipes]
     if all(run.is_finished for run in runs):
         total = runs[0].steps
@@ -141,18 +141,18 @@ def _planned(part: Part, store: RunStore, data_dir: Path | None) -> list[tuple[s
 
 
 class _Named:
-    """Tells a study's progress of one part's runs."""
+    """Forwards the progress of one part's runs to the study's."""
 
     def __init__(self, part: str, shown: Progress) -> None:
         self._part, self._shown = part, shown
 
     def begin(self, cells: Sequence[tuple[str, int, int, int]]) -> None:
-        """Nothing: the study has begun already."""
+        """Nothing: the study has already started."""
 
     def advance(self, method: str, seed: int, step: int) -> None:
         """A run has reached a step."""
         self._shown.advance(f"{self._part} {method}", seed, step)
 
     def epoch(self, method: str, seed: int, metrics: dict[str, Any]) -> None:
-        """A run has ended an epoch."""
+        """A run has finished an epoch."""
         self._shown.epoch(f"{self._part} {method}", seed, metrics)

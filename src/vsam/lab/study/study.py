@@ -1,4 +1,4 @@
-"""What a study is: its plan, what its record holds besides a comparison's rows, and how that is drawn."""
+"""What a study is: its plan, the additional columns of its record, and how it is drawn."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,11 +26,11 @@ PublishedByPart = Mapping[str, Mapping[str, Published]]
 
 @dataclass(frozen=True)
 class Part:
-    """Runs of one network on one data set, whose rows are compared with each other.
+    """Runs of one network on one dataset, whose rows are compared with each other.
 
     Args:
         name: of the recipe that they share.
-        recipes: one a run.
+        recipes: one per run.
     """
 
     name: str
@@ -39,11 +39,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Table:
-    """A further table of a study.
+    """An additional table of a study.
 
     Args:
         title: above it.
-        lines: the heading and the lines below it, as texts.
+        lines: the heading and the lines below it, as strings.
         note: below it, or "".
     """
 
@@ -53,27 +53,27 @@ class Table:
 
 
 class Outcome(Protocol):
-    """What came out of a study, however it was run."""
+    """The results of a study, however it was run."""
 
     @property
     def failures(self) -> list[str]:
-        """A sentence for each run that is not finished."""
+        """A sentence for each unfinished run."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The study as programs read it."""
+        """The study in plain types."""
 
     def tables(self) -> tuple[str, str]:
         """Its tables as Markdown and as LaTeX."""
 
     def figures(self) -> "Mapping[str, Figure]":
-        """Its figures by the names of their files."""
+        """Its figures by file name."""
 
     def renderables(self) -> list[Any]:
-        """What a terminal shows of it; texts that are no renderables are lines."""
+        """What a terminal shows; strings are printed as lines."""
 
 
 def speed_figures(study: "Study", rows: Sequence[Record], published: PublishedByPart) -> "dict[str, Figure]":
-    """Accuracy against speed, a figure for each part with more than one row."""
+    """Accuracy against speed, one figure per part with more than one row."""
     from vsam.lab.study.figures import speed_figure  # matplotlib takes a second to import
 
     by_part = {
@@ -95,21 +95,21 @@ class Study:
     """One table or figure.
 
     Args:
-        name: by which the command knows it.
+        name: on the command line.
         title: what it shows, and which part of the paper that is.
         plan: its parts in the order in which they must run, from the scale, the number of seeds and the runs' folder;
-            none where it trains no network.
-        varied: the setting of vSAM that it varies, if it does.
-        columns: what a row of its record holds besides, from the row's runs.
+            none if it trains no network.
+        varied: the setting of vSAM that it varies, if any.
+        columns: additional columns of a row of its record, from the row's runs.
         draw: its figures by name, from its record and the paper's numbers by part and label.
-        is_quantized: whether its runs are of quantized networks, which speak only to the claims about those.
-        measure: how it is measured where it trains no network.
+        is_quantized: whether its runs are of quantized networks, which count only for the claims about those.
+        measure: how it is measured if it trains no network.
         notes: what its page says besides the tables, in Markdown, from its record.
-        num_seeds: how many seeds it takes by itself where that is not the scale's usual number; tiny ones take one.
-        after: called when the runs are trained, with these, the scale and where data and device are: it measures and
-            writes files beside the runs, which `columns` reads, and returns a sentence for each failure.
+        num_seeds: its default number of seeds if it is not the scale's; tiny studies use one.
+        after: called once the runs are trained, with these, the scale, data directory and device: it measures and
+            writes files next to the runs, which `columns` reads, and returns a sentence for each failure.
         findings: what follows from the rows, for the record.
-        tables: further tables, from the rows.
+        tables: additional tables, from the rows.
     """
 
     name: str
@@ -127,5 +127,5 @@ class Study:
     num_seeds: int | None = None
 
     def seeds_at(self, scale: Scale) -> int:
-        """How many seeds it takes where nobody says."""
+        """The default number of seeds."""
         return SEEDS[scale] if self.num_seeds is None or scale == "tiny" else self.num_seeds

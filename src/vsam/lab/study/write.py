@@ -1,4 +1,4 @@
-"""What a study leaves behind: its numbers as JSON, its tables, its figures."""
+"""The files of a study: its numbers as JSON, its tables, its figures."""
 
 import json
 from collections.abc import Iterable
@@ -14,16 +14,14 @@ __all__ = ["check_scale", "read_studies", "seeds_before", "write_study"]
 
 
 def check_scale(out: Path, name: str, scale: Scale) -> None:
-    """Refuse to overwrite a study that was run at another scale."""
+    """Raise instead of overwriting a study that was run at another scale."""
     before = _before(out, name)
     if before is not None and before["scale"] != scale:
-        raise UserError(
-            f"{out} holds {name} at scale {before['scale']}, not {scale}. Choose another folder with --out."
-        )
+        raise UserError(f"{out} has {name} at scale {before['scale']}, not {scale}. Choose another folder with --out.")
 
 
 def read_studies(out: Path, names: Iterable[str] = tuple(STUDIES)) -> dict[str, dict[str, Any]]:
-    """The studies in a folder by name; what else lies there is left alone.
+    """The studies in a folder by name; other files are ignored.
 
     Args:
         out: the folder.
@@ -37,15 +35,15 @@ def read_studies(out: Path, names: Iterable[str] = tuple(STUDIES)) -> dict[str, 
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
-            raise UserError(f"{path} cannot be read: {error}. Delete it, or run its study again.") from error
+            raise UserError(f"{path} cannot be read: {error}. Delete it, or rerun its study.") from error
         if not isinstance(content, dict) or not {"study", "scale", "rows"} <= content.keys():
-            raise UserError(f"{path} is no study's. Delete it, or run its study again.")
+            raise UserError(f"{path} is not a study's file. Delete it, or rerun its study.")
         found[name] = content
     return found
 
 
 def seeds_before(out: Path, name: str) -> int:
-    """How many seeds a study in the folder has, 0 if there is none."""
+    """The number of seeds of the study in the folder, 0 if there is none."""
     try:
         return max(int(row["seeds"]) for row in (_before(out, name) or {"rows": []})["rows"])
     except (KeyError, TypeError, ValueError):
@@ -53,7 +51,7 @@ def seeds_before(out: Path, name: str) -> int:
 
 
 def _before(out: Path, name: str) -> dict[str, Any] | None:
-    """The study in the folder; one that cannot be read will be written anew."""
+    """The study in the folder; one that cannot be read will be rewritten."""
     try:
         return read_studies(out, [name]).get(name)
     except UserError:
@@ -61,7 +59,7 @@ def _before(out: Path, name: str) -> dict[str, Any] | None:
 
 
 def write_study(outcome: Outcome, out: Path, command: str) -> list[Path]:
-    """Write numbers, tables and figures of a study to its folder, with the command that ran it; return the files."""
+    """Write numbers, tables and figures of a study to its folder, with the command that ran it; returns the files."""
     from vsam.lab.report.figures.drawing import save_figure  # matplotlib takes a second to import
 
     content = {**outcome.to_dict(), "command": command}

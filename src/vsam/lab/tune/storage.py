@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote
 from optuna.exceptions import StorageInternalError
 from optuna.storages import RDBStorage
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.pool import NullPool
 
 from vsam.lab.errors import RunError, UserError
 
@@ -21,18 +22,22 @@ DATABASE = "study.db"
 
 _PATIENCE = 60  # seconds that a process waits for another one to let go of an SQLite file
 _NUM_ATTEMPTS = 3
+# NullPool: a file is cheap to open, and Python 3.13 complains of connections that a pool never closes.
 
 
 def open_file(folder: Path) -> RDBStorage:
     """The database in the search's own folder."""
     path = str(folder.absolute() / DATABASE)
     # Not by a URL: versions of SQLAlchemy differ in how they read a path with a % or a ? in it.
-    return RDBStorage(f"sqlite:///{DATABASE}", {"creator": lambda: sqlite3.connect(path, timeout=_PATIENCE)})
+    return RDBStorage(
+        f"sqlite:///{DATABASE}", {"creator": lambda: sqlite3.connect(path, timeout=_PATIENCE), "poolclass": NullPool}
+    )
 
 
 def open_database(url: str) -> RDBStorage:
     """The database at an address, like `postgresql://user:password@host/name`."""
-    settings = {"connect_args": {"timeout": _PATIENCE}} if url.startswith("sqlite") else {}
+    is_file = re.match(r"sqlite[^:]*:///(?!:memory:)", url)
+    settings = {"connect_args": {"timeout": _PATIENCE}, "poolclass": NullPool} if is_file else {}
     for attempt in range(_NUM_ATTEMPTS):
         try:
             return RDBStorage(url, {**settings, "pool_pre_ping": True})

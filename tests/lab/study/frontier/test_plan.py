@@ -10,10 +10,16 @@ def test_each_rival_tries_the_same_number_of_settings(tmp_path):
     counted = {rival.name: len(rival.tried) for rival in rivals() if rival.method != "sgd"}
     assert counted.pop("sam") == 5  # the reference, which more trials can only make stronger
     assert set(counted.values()) == {3}
-    for part in trial_parts("small", 1, tmp_path):
-        counts = Counter(recipe.label.rpartition("-try-")[0] for recipe in part.recipes)
-        assert counts == {**counted, "sam": 5}
-        assert set(counts) == {rival.name for rival in rivals() if rival.method != "sgd"}
+    first, *others = trial_parts("small", 1, tmp_path)
+    assert _counts(first) == {**counted, "sam": 5}
+    for part in others:
+        names = {name for name in rules()["elsewhere"] if not name.startswith("sgd")}
+        assert _counts(part) == {name: 5 if name == "sam" else 3 for name in names}
+
+
+def test_what_is_run_elsewhere_is_a_rival_of_the_first_part():
+    assert set(rules()["elsewhere"]) < {rival.name for rival in rivals()}
+    assert rules()["primary"]["part"] == rules()["parts"][0]
 
 
 def test_trials_differ_from_what_they_choose_for_in_images_and_seeds(tmp_path):
@@ -44,3 +50,7 @@ def test_what_was_chosen_is_among_what_was_tried():
     for part in rules()["chosen"]:
         for name, settings in chosen_settings(part).items():
             assert settings in by_name[name].tried, (part, name)
+
+
+def _counts(part):
+    return Counter(recipe.label.rpartition("-try-")[0] for recipe in part.recipes)

@@ -1,3 +1,3 @@
-"""Lemma 2 of the paper tried on a smooth problem."""
+"""Lemma 2 of the paper, tested on a smooth problem."""
 
 __all__: list[str] = []

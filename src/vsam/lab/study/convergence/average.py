@@ -1,6 +1,6 @@
 """The paper's Lemma 2 against measurement: the average squared gradient norm over T.
 
-The lemma says (1/T) Σ E‖∇L(w_t) + γ ∇L^PSF(w_t)‖² ≤ C₁ + C₂ ln T under the learning rate η₀/t. What is wrong with that
+The lemma says (1/T) Σ E‖∇L(w_t) + γ ∇L^PSF(w_t)‖² ≤ C₁ + C₂ ln T under the learning rate η₀/t. What is wrong with it
 is in docs/reproduction.md.
 
 What is measured. SGD, SAM and vSAM on `SmoothProblem`, where L is smooth and L, gradients and PSF are bounded: under
@@ -48,16 +48,16 @@ _MEANS = ("average", "gradient_average", "weighted_average", "samples")
 def run_convergence(
     scale: Literal["tiny", "small", "paper"], out: Path, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Measure every schedule × method × seed that is not measured yet; returns the study as its JSON file holds it.
+    """Measure every schedule × method × seed that is missing; returns the study as in its JSON file.
 
-    A row is a method at a horizon T under a schedule: `average` is the lemma's, with γ = 0.7 for all methods alike, and
+    A row is a method at a horizon T under a schedule: `average` is the lemma's, with γ = 0.7 for all methods, and
     `average_std` its deviation over seeds; `gradient_average` is that of ‖∇L‖²; `weighted_average` is the lemma's with
     weights η_t; `trivial_bound` holds without any step; `samples` are the second gradients up to T.
 
     Args:
         scale: tiny takes seconds; small some minutes; paper has as many steps as the paper's runs and takes hours.
-        out: the folder of all studies; cells are files below `convergence` in it, written whole or not at all.
-        progress: called with a cell's name, the steps done in all cells, and those there are.
+        out: the folder of all studies; cells are files below `convergence` in it, written atomically.
+        progress: called with a cell's name, the steps done in all cells, and their total.
     """
     images, seeds, horizons = _SCALES[scale]
     problem = SmoothProblem.from_images(images)
@@ -74,7 +74,7 @@ def run_convergence(
 
 
 def slope(rows: Sequence[Row], schedule: str, method: str) -> float:
-    """The power of T by which the lemma's average changes over the last decade: −0.5 where it falls like 1/√T."""
+    """The power of T by which the lemma's average changes over the last decade: −0.5 if it falls like 1/√T."""
     found = [row for row in rows if (row["schedule"], row["method"]) == (schedule, method)]
     last = found[-1]
     first = next(row for row in found if 10 * row["horizon"] >= last["horizon"])
@@ -82,7 +82,7 @@ def slope(rows: Sequence[Row], schedule: str, method: str) -> float:
 
 
 def reading(rows: Sequence[Row]) -> list[str]:
-    """What the rows say, a sentence a schedule. The lemma gets no verdict, because no curve could go against it."""
+    """The findings, one sentence per schedule. The lemma gets no verdict, because no curve could contradict it."""
     sentences = []
     for schedule in SCHEDULES:
         powers = ", ".join(f"T^{slope(rows, schedule.name, method):+.2f} for {method}" for method in METHODS)
@@ -91,7 +91,7 @@ def reading(rows: Sequence[Row]) -> list[str]:
 
 
 def convergence_figure(rows: Sequence[Row]) -> "Figure":
-    """The lemma's average over T, a panel a schedule, with deviations over seeds and the shape of a bound."""
+    """The lemma's average over T, one panel per schedule, with deviations over seeds and the shape of a bound."""
     from matplotlib.figure import Figure  # takes a second to import
 
     figure = Figure(figsize=(9.0, 6.6), dpi=150, layout="constrained")
@@ -115,7 +115,7 @@ def _draw(axes: "Axes", schedule: Schedule, rows: Sequence[Row]) -> None:
         own = [row for row in rows if row["method"] == method]
         horizons, values, bars = ([row[key] for row in own] for key in ("horizon", "average", "average_std"))
         line = axes.errorbar(horizons, values, yerr=bars, fmt=f"{mark}-", color=style.color, capsize=2, linewidth=1)
-        line.lines[0].set_fillstyle("none")  # so that curves that coincide are all seen
+        line.lines[0].set_fillstyle("none")  # so that coinciding curves all show
         line.set_label(method)
     root, words = (0.5, "like (1 + ln T)/√T") if schedule.power == 0.5 else (0.0, "like 1 + ln T, as the lemma's bound")
     shape = [(1 + math.log(horizon)) / horizon**root for horizon in horizons]
@@ -140,7 +140,7 @@ def _cell(
     horizons: Sequence[int],
     tell: Callable[[int], None],
 ) -> dict[str, Any]:
-    """The cell in a file, or if there is none of these settings, measured and written."""
+    """The cell from its file; measured and written if there is none with these settings."""
     settings = {**asdict(schedule), **SETTINGS, "method": method, "seed": seed, "horizons": list(horizons)}
     try:
         cell: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -155,7 +155,7 @@ def _cell(
 
 
 def _rows(schedule: str, method: str, cells: Sequence[Row]) -> list[dict[str, Any]]:
-    """The means over seeds, a row a horizon."""
+    """The means over seeds, one row per horizon."""
     rows = []
     for points in zip(*(cell["points"] for cell in cells), strict=True):
         each = [point["average"] for point in points]

@@ -1,4 +1,4 @@
-"""One run on the smooth problem under a falling learning rate, with the averages of the paper's Lemma 2 along it."""
+"""One run on the smooth problem under a decaying learning rate, with the averages of the paper's Lemma 2 along it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ METHODS = ("sgd", "sam", "vsam")
 SETTINGS: dict[str, float] = {"batch": 16, "rho": 0.5, "gamma": 0.7}
 """The batch, ρ₀, and γ, which is vSAM's and the lemma's."""
 
-# vSAM's law, so that it samples between a fifth and the most of the steps in runs as short as these.
+# vSAM's law, set so that it samples from a fifth to most of the steps in such short runs.
 _LAW = {"alpha": 0.2, "window": 20, "start": 20, "initial_samples": 4, "watch": None}
 _EVERY_STEP, _SPACING = 200, 1.01
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How learning rate and radius fall: η₀/t^a and ρ₀/t^b.
+    """How learning rate and radius decay: η₀/t^a and ρ₀/t^b.
 
     Args:
         name: in rows and folders.
@@ -50,16 +50,16 @@ def averages(
 ) -> list[dict[str, float]]:
     """Run a method to the last horizon; returns for each horizon T the averages over the steps up to it.
 
-    ∇L is that of all images. The first 200 steps are all measured, then steps one percent apart, of which each stands
-    for itself and those since the one before it.
+    ∇L is that of all images. The first 200 steps are all measured, then steps one percent apart, each of which stands
+    for itself and those since the previous one.
 
     Args:
         problem: what is minimised.
         schedule: of the learning rate and the radius.
         method: sgd, sam or vsam.
-        seed: of the first weights and the batches, which are the same for all methods, and of vSAM's draws.
+        seed: of the initial weights and the batches, which are the same for all methods, and of vSAM's draws.
         horizons: ascending.
-        tell: called with the step at every measured one.
+        tell: called with the step number at every measured step.
     """
     generator = torch.Generator().manual_seed(seed)
     weights = problem.begin(generator)
@@ -81,7 +81,7 @@ def averages(
 
 
 class _Sums:
-    """The sums behind the averages; steps wait until one is measured that stands for them."""
+    """The sums behind the averages; steps wait until the one that stands for them is measured."""
 
     def __init__(self) -> None:
         self._steps = self._rates = self._waiting_steps = self._waiting_rates = 0.0

@@ -1,4 +1,4 @@
-"""The study of Lemma 2 as the command runs, shows and writes it."""
+"""The study of Lemma 2, as the command runs, shows and writes it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,17 +19,17 @@ __all__ = ["MeasuredOutcome", "measure_convergence"]
 
 @dataclass(frozen=True)
 class MeasuredOutcome:
-    """What was measured, as the study's JSON file holds it."""
+    """What was measured, as in the study's JSON file."""
 
     content: dict[str, Any]
     failures: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """The study as programs read it."""
+        """The study in plain types."""
         return self.content
 
     def tables(self) -> tuple[str, str]:
-        """A line for each schedule and method with the averages over T, on the page also what they say in sentences."""
+        """A line per schedule and method with the averages over T; on the page also the findings in sentences."""
         rows = self.content["rows"]
         scale = f"Scale: {self.content['scale']}. {rows[0]['seeds']} seeds, mean ± deviation."
         lines, sentences = _lines(rows), "".join(f"- {sentence}\n" for sentence in reading(rows))
@@ -37,11 +37,11 @@ class MeasuredOutcome:
         return page, latex_table(lines, left=2)
 
     def figures(self) -> "dict[str, Figure]":
-        """One figure with a panel a schedule."""
+        """One figure with a panel per schedule."""
         return {"convergence": convergence_figure(self.content["rows"])}
 
     def renderables(self) -> list[Any]:
-        """A sentence a schedule."""
+        """One sentence per schedule."""
         return list(reading(self.content["rows"]))
 
 

@@ -23,8 +23,8 @@ class SmoothProblem:
     so are its second derivatives, because those of softmax are. Unlike that of cross-entropy, the loss is not convex.
 
     Args:
-        features: one row of length 1 an image.
-        targets: one row an image, 1 at its class and 0 elsewhere.
+        features: one row of length 1 per image.
+        targets: one row per image, 1 at its class and 0 elsewhere.
     """
 
     features: Tensor
@@ -38,7 +38,7 @@ class SmoothProblem:
         """The problem on the first images that ship with the package, averaged to 7 × 7 pixels.
 
         Args:
-            count: of images, from 1 to 4,000.
+            count: number of images, from 1 to 4,000.
         """
         dataset = load_fashion_mini()
         images = functional.avg_pool2d(dataset.train_images[:count].double() / 255, _POOLED).flatten(1)
@@ -62,7 +62,7 @@ class SmoothProblem:
         return (torch.softmax(self.features @ weights, dim=1) - self.targets).square().sum(1).mean()
 
     def gradients(self, weights: Tensor, rho: float) -> tuple[Tensor, Tensor]:
-        """∇L(w) and ∇L(w + ρ ∇L(w)/‖∇L(w)‖); the second less the first is the PSF."""
+        """∇L(w) and ∇L(w + ρ ∇L(w)/‖∇L(w)‖); the second minus the first is the PSF."""
         plain = self._gradient(weights.detach())
         return plain, self._gradient(weights.detach() + rho * plain / (plain.norm() + 1e-12))
 

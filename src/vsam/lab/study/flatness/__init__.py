@@ -1,3 +1,3 @@
-"""The study of flatness: how sharp the minima of runs are, and what PSF is along a run."""
+"""The study of flatness: how sharp the minima of runs are, and how PSF evolves along a run."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""How sharp the minimum of each run is, by every measure, kept beside the run."""
+"""How sharp the minimum of each run is, by every measure, stored with the run."""
 
 import hashlib
 import json
@@ -27,18 +27,18 @@ MEASURES = {
     "adaptive_worst": "adaptive worst",
     "adaptive_random": "adaptive random",
 }
-"""What is measured of every minimum, and what tables and figures call it."""
+"""The measures of every minimum, and their names in tables and figures."""
 
 _SIZES = {"tiny": (32, 3, 2), "small": (512, 30, 8), "paper": (4096, 50, 16)}  # images, Lanczos iterations, probes
 
 
 def measure_minimum(run: Path, recipe: Recipe, scale: str, data_dir: Path | None, device: str | None) -> dict[str, Any]:
-    """Measure a run's last weights, or read what was measured of them before with the same settings.
+    """Measure a run's final weights, or read earlier measurements with the same settings.
 
     Args:
         run: its folder.
-        recipe: its settings; distances are those that it was trained with, batches as large.
-        scale: of the study, which says on how many training images.
+        recipe: its settings; radius and batch size are those it was trained with.
+        scale: of the study, which decides on how many training images.
         data_dir, device: as for training.
     """
     samples, iterations, probes = _SIZES[scale]
@@ -65,7 +65,7 @@ def measure_minimum(run: Path, recipe: Recipe, scale: str, data_dir: Path | None
 
 
 def read_minimum(run: Path) -> dict[str, Any] | None:
-    """What was measured of a run before; None where there is nothing, or nothing that can be used."""
+    """Earlier measurements of a run; None if there are none, or none that can be used."""
     try:
         found = json.loads(read_regular(run / FILE))
     except (OSError, ValueError, RecursionError):

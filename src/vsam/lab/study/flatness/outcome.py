@@ -1,4 +1,4 @@
-"""The study of flatness: what is measured when its runs are trained, and its columns, findings and tables."""
+"""The study of flatness: what is measured once its runs are trained, and its columns, findings and tables."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -20,7 +20,7 @@ __all__ = ["METHODS", "findings", "flatness_of", "measure_flatness", "tables"]
 
 METHODS = ("sgd", "sam", "vsam", "vsam-budget")
 FOLLOWED = "vsam"
-"""The method along whose first run PSF is looked at."""
+"""The method along whose first run PSF is followed."""
 _TASK = "measuring"
 SHOWN_AGES = (1, 2, 5, 10, 20, 50)
 _ON_SMALL = "measured on training images as they are stored, BatchNorm as in evaluation"
@@ -30,7 +30,7 @@ Row = Mapping[str, Any]
 def measure_flatness(
     runs: Sequence[FinishedRun], scale: Scale, data_dir: Path | None, device: torch.device, progress: Progress
 ) -> list[str]:
-    """Measure the minimum of every run, and look at PSF along a copy of vSAM's first run of each recipe."""
+    """Measure the minimum of every run, and follow PSF along a copy of vSAM's first run of each recipe."""
     failures = []
     tasks = [partial(_minimum, run, scale, data_dir, device) for run in runs]
     tasks += [partial(_psf, run, scale, data_dir, device) for run in runs if run.label == FOLLOWED and run.seed == 0]
@@ -54,12 +54,12 @@ def _psf(run: FinishedRun, scale: Scale, data_dir: Path | None, device: torch.de
 
 def _recipe(run: FinishedRun) -> Recipe:
     if run.recipe is None:
-        raise UserError(f"{run.path} has settings that this version does not know: it is not measured.")
+        raise UserError(f"{run.path} has settings that this version does not know. It was not measured.")
     return run.recipe
 
 
 def flatness_of(runs: Sequence[FinishedRun]) -> dict[str, Any]:
-    """What was measured of each run's minimum, None where nothing was, and PSF along the first that was followed."""
+    """What was measured of each run's minimum, None if nothing was, and PSF along the first run that was followed."""
     minima = [read_minimum(run.path) for run in runs]
     return {"minima": minima, "psf": next((seen for run in runs if (seen := read_psf(run.path))), None)}
 
@@ -91,7 +91,7 @@ def _measures(recipe: str, rows: Sequence[Row]) -> Table:
     lines.append(["training loss", *(_numbers([m["loss"] for m in row["minima"] if m]) for row in rows)])
     known = next((m for row in rows for m in row["minima"] if m), None)
     if known is None:
-        return Table(f"{recipe}: measures", lines, "Nothing is measured yet.")
+        return Table(f"{recipe}: measures", lines, "Not measured yet.")
     settings = known["settings"]
     note = (
         f"Mean over seeds ± standard deviation; {settings['samples']:,} images, m = {settings['batch']}, rho = "
@@ -139,9 +139,9 @@ def _correlations(recipes: Sequence[str], found: Mapping[str, Mapping[str, Any]]
         lines.append([title, *(_correlation(found[recipe].get(name)) for recipe in recipes)])
     note = (
         "Spearman's rank correlation over all runs of a setting, with its 95 % interval (Fisher's z, Bonett and "
-        "Wright's error), and in brackets the one within methods (each method's mean taken off). Negative: flatter "
-        "runs are more accurate. The intervals take runs for independent, though runs of a method are alike: they are "
-        "too narrow."
+        "Wright's error), and in brackets the one within methods (each method's mean subtracted). Negative: flatter "
+        "runs are more accurate. The intervals treat runs as independent, but runs of a method are alike: they are too "
+        "narrow."
     )
     return Table("Rank correlation of sharpness with test accuracy", lines, note)
 

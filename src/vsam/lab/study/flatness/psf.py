@@ -1,4 +1,4 @@
-"""PSF along a run: how near it is to ρ·H·g/‖g‖, and how well an old one predicts the fresh ones."""
+"""PSF along a run: how close it is to ρ·H·g/‖g‖, and how well an old one predicts fresh ones."""
 
 import io
 import json
@@ -25,11 +25,11 @@ __all__ = ["FILE", "Probe", "Schedule", "follow", "read_psf"]
 
 FILE = "psf.json"
 SCALES = {"tiny": (2, 4, 2, 4), "small": (5, 50, 10, 40), "paper": (5, 50, 5, 40)}
-"""Windows, the oldest age, PSFs that are kept at the beginning of a window, and comparisons with the Hessian."""
+"""Windows, the oldest age, PSFs kept at the start of a window, and comparisons with the Hessian."""
 
 
 class Schedule:
-    """When a run of so many steps is looked at.
+    """When to probe a run of `steps` steps.
 
     Args:
         steps: of the run.
@@ -45,18 +45,18 @@ class Schedule:
         self.compared = {round(i * (steps - 1) / max(compared - 1, 1)) for i in range(compared)}
 
     def window(self, step: int) -> int | None:
-        """The start of the window that a step is in; the later one where two overlap."""
+        """The start of the window that a step is in; the later one if two overlap."""
         length = self.ages + self.num_kept
         return max((start for start in self.starts if start <= step < start + length), default=None)
 
 
 class Probe:
-    """Looks at a run before each step, and leaves it as it was.
+    """Probes a run before each step without changing it.
 
     Args:
-        run: whose next step it is.
-        schedule: when to look.
-        folder: where lines and kept PSFs are written, so that a run that was killed goes on.
+        run: the run to probe.
+        schedule: when to probe.
+        folder: where lines and kept PSFs are written, so that a killed run can resume.
     """
 
     def __init__(self, run: Run, schedule: Schedule, folder: Path) -> None:
@@ -116,10 +116,10 @@ class Probe:
 
 
 def follow(run_folder: Path, recipe: Recipe, scale: str, data_dir: Path | None, device: torch.device) -> dict[str, Any]:
-    """Train a run once more and look at its PSF, or read what was seen before.
+    """Train a run once more and follow its PSF, or read earlier results.
 
     Args:
-        run_folder: of the run itself, in which the result is kept; the copy is trained below it, and removed.
+        run_folder: of the run itself, which stores the result; the copy is trained below it, and removed.
         recipe: of the run.
         scale: of the study.
         data_dir, device: as for training.
@@ -143,7 +143,7 @@ def follow(run_folder: Path, recipe: Recipe, scale: str, data_dir: Path | None, 
 
 
 def read_psf(run_folder: Path) -> dict[str, Any] | None:
-    """What was seen of a run before; None where there is nothing, or nothing that can be used."""
+    """Earlier results of a run; None if there are none, or none that can be used."""
     try:
         content = json.loads(read_regular(run_folder / FILE))
     except (OSError, ValueError, RecursionError):
@@ -153,7 +153,7 @@ def read_psf(run_folder: Path) -> dict[str, Any] | None:
 
 
 def cosine(one: Tensor, other: Tensor) -> float:
-    """Of the angle between two vectors; 0 where one of them is."""
+    """Of the angle between two vectors; 0 if either is zero."""
     lengths = one.norm().item() * other.norm().item()
     return torch.dot(one, other).item() / lengths if lengths else 0.0
 
@@ -163,7 +163,7 @@ def _hessian(lines: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
 
 
 def _windows(lines: Sequence[dict[str, Any]], schedule: Schedule) -> list[dict[str, Any]]:
-    """For each window and age the means over the kept PSFs, and the lowest and highest cosine."""
+    """For each window and age, the means over the kept PSFs, and the lowest and highest cosine."""
     found = []
     for start in schedule.starts:
         pairs = [pair for line in lines if line["window"] == start for pair in line["pairs"]]
@@ -189,7 +189,7 @@ def _windows(lines: Sequence[dict[str, Any]], schedule: Schedule) -> list[dict[s
 
 
 def _lines(folder: Path) -> list[dict[str, Any]]:
-    """The lines that were written; of one that was written twice the last, which says the same."""
+    """The lines written so far; of duplicates the last, which is identical."""
     try:
         texts = read_regular(folder / "probe.jsonl").decode(errors="replace").splitlines()
     except OSError:
@@ -198,7 +198,7 @@ def _lines(folder: Path) -> list[dict[str, Any]]:
     for text in texts:
         try:
             found.append(json.loads(text))
-        except ValueError:  # cut off by a kill
+        except ValueError:  # truncated by a kill
             continue
     return found
 

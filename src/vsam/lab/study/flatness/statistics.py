@@ -12,12 +12,12 @@ from vsam.lab.paper.intervals import difference
 __all__ = ["correlations", "ratios_to_sgd", "spearman"]
 
 _FEWEST = 5
-"""Runs that a correlation needs: with fewer its interval says nothing."""
+"""Runs that a correlation needs: with fewer, its interval says nothing."""
 Row = Mapping[str, Any]
 
 
 def ratios_to_sgd(rows: Sequence[Row], measures: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """For each measure and label: the ratio to SGD's within seeds, its 95 % interval, and what that says.
+    """For each measure and label: the ratio to SGD's within seeds, its 95 % interval, and the verdict.
 
     Args:
         rows: of one recipe, as the study records them.
@@ -55,19 +55,19 @@ def _verdict(low: float | None, high: float | None) -> str:
 
 
 def _logarithms(row: Row, measure: str) -> dict[int, float]:
-    """By seed, of those that are above their own error."""
+    """By seed, those above their own error."""
     pairs = zip(row["seed_list"], row["minima"], strict=True)
     found = {seed: minimum["measures"][measure] for seed, minimum in pairs if minimum}
     return {seed: math.log(one["value"]) for seed, one in found.items() if _is_clear(one)}
 
 
 def _is_clear(estimate: Mapping[str, Any]) -> bool:
-    """Whether a number is positive by more than chance: above twice its error."""
+    """Whether a number is significantly positive: above twice its error."""
     return math.isfinite(estimate["value"]) and estimate["value"] > 2 * (estimate["error"] or 0.0)
 
 
 def correlations(rows: Sequence[Row], measures: Sequence[str]) -> dict[str, dict[str, Any] | None]:
-    """For each measure its rank correlation with test accuracy over the runs of one recipe; None for too few."""
+    """Each measure's rank correlation with test accuracy over the runs of one recipe; None if there are too few."""
     return {measure: _correlation(rows, measure) for measure in measures}
 
 
@@ -98,7 +98,7 @@ def spearman(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> tuple[fl
 def _within(
     places: np.ndarray[Any, Any], values: np.ndarray[Any, Any], accuracies: np.ndarray[Any, Any]
 ) -> float | None:
-    """The correlation of ranks when the mean rank of each method is taken off; None where methods have one run each."""
+    """The rank correlation with each method's mean rank subtracted; None if methods have one run each."""
     ranks = [stats.rankdata(values), stats.rankdata(accuracies)]
     if all((places == place).sum() < 2 for place in set(places.tolist())):
         return None

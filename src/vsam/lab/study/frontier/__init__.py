@@ -1,3 +1,3 @@
-"""Accuracy against price: SAM's accuracy for how little more than SGD."""
+"""Accuracy against price: how little more than SGD's price buys SAM's accuracy."""
 
 __all__: list[str] = []

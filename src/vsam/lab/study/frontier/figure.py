@@ -1,4 +1,4 @@
-"""Accuracy against price, a panel for each part."""
+"""Accuracy against price, one panel per part."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,12 +14,12 @@ from vsam.lab.study.frontier.tables import Point, points
 __all__ = ["frontier_figure"]
 
 _LINES = ("sgd", "vsam-budget", "sam-part")
-"""Methods whose prices are joined by a line."""
+"""Methods whose prices are connected by a line."""
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<", ">", "p", "h")
 
 
 def frontier_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
-    """Means over seeds with 95 % intervals; SAM's as a band across."""
+    """Means over seeds with 95 % intervals; SAM's as a horizontal band."""
     parts = {part: points(rows, part) for part in dict.fromkeys(row["recipe"] for row in rows)}
     shown = {part: found for part, found in parts.items() if found}
     figure = Figure(figsize=(1 + 3.6 * len(shown), 4.2), layout="constrained")

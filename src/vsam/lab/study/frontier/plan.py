@@ -1,4 +1,4 @@
-"""Which runs the frontier needs: trials that choose each rival's settings, and fresh seeds that confirm them."""
+"""The runs that the frontier needs: trials that choose each rival's settings, and fresh seeds that confirm them."""
 
 import tomllib
 from collections.abc import Mapping
@@ -27,9 +27,9 @@ class Rival:
     Args:
         name: of its row.
         method: by its name in recipes.
-        fixed: settings that it always has, by dotted keys.
-        tried: the settings among which the trials choose.
-        epochs: the share of the recipe's epochs that it trains for.
+        fixed: its fixed settings, by dotted keys.
+        tried: the settings that the trials choose among.
+        epochs: the fraction of the recipe's epochs that it trains for.
     """
 
     name: str
@@ -40,11 +40,11 @@ class Rival:
 
     @property
     def variant(self) -> str | None:
-        """What its name adds to the method's."""
+        """The suffix that its name adds to the method's."""
         return self.name.removeprefix(self.method).lstrip("-") or None
 
     def recipe(self, recipe: Recipe, settings: Settings, seed: int, **changes: Any) -> Recipe:
-        """Its run with some settings."""
+        """Its run with the given settings."""
         epochs = max(1, round(self.epochs * recipe.epochs))
         own = {"method": self.method, "variant": self.variant, "seed": seed, "epochs": epochs}
         return change(recipe, {**self.fixed, **settings}, **own | changes).updated()
@@ -52,30 +52,32 @@ class Rival:
 
 @cache
 def rules() -> Mapping[str, Any]:
-    """The rules of the study as they were written down before it was run."""
+    """The study's rules, written down before it was run."""
     text = resources.files("vsam.lab.study.frontier").joinpath("frontier.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 
 @cache
-def rivals() -> tuple[Rival, ...]:
-    """SGD at several lengths, and every method at its prices."""
+def rivals(part: str | None = None) -> tuple[Rival, ...]:
+    """SGD at several lengths, and every method at its prices; in later parts only those of `elsewhere`."""
     lengths = [Rival(f"sgd-{price:g}", "sgd", {}, (), price) for price in rules()["sgd"]["prices"]]
     others = [
         Rival(name, row["method"], row.get("set", {}), tuple(row["try"]), row.get("epochs", 1.0))
         for name, row in rules()["rival"].items()
     ]
-    return (Rival("sgd", "sgd", {}, ()), *lengths, *others)
+    everybody = (Rival("sgd", "sgd", {}, ()), *lengths, *others)
+    is_elsewhere = part in rules()["parts"][1:]
+    return tuple(rival for rival in everybody if not is_elsewhere or rival.name in rules()["elsewhere"])
 
 
 def chosen_settings(part: str) -> Mapping[str, Settings]:
-    """What the trials chose for the rivals of a part; those that are not named were screened out there."""
+    """What the trials chose for the rivals of a part; unnamed ones were screened out there."""
     found: Mapping[str, Settings] = rules()["chosen"].get(part, {})
     return found
 
 
 def trial_parts(scale: Scale, seeds: int, runs: Path) -> list[Part]:
-    """Every rival with every setting that it tries, scored on training images that nobody trains on."""
+    """Every rival with every setting that it tries, scored on held-out training images."""
     return [
         Part(
             recipe.name,
@@ -89,7 +91,7 @@ def trial_parts(scale: Scale, seeds: int, runs: Path) -> list[Part]:
                     role=TRIAL,
                 )
                 for seed in range(seeds)
-                for rival in rivals()
+                for rival in rivals(recipe.name)
                 for number, settings in enumerate(rival.tried if scale == "small" else rival.tried[:1])
             ),
         )
@@ -105,7 +107,7 @@ def confirming_parts(scale: Scale, seeds: int, runs: Path) -> list[Part]:
             tuple(
                 rival.recipe(recipe, settings, rules()["seed"] + seed)
                 for seed in range(seeds)
-                for rival in rivals()
+                for rival in rivals(recipe.name)
                 if (settings := _settings(rival, recipe.name, scale)) is not None
             ),
         )

@@ -1,4 +1,4 @@
-"""What the frontier says: prices, differences seed by seed, and whether the aim is reached."""
+"""What the frontier shows: prices, differences per seed, and whether the aim is reached."""
 
 import math
 import statistics
@@ -26,8 +26,8 @@ class Point:
         method: by its name in recipes.
         price: passes in units of SGD's run at the recipe's length.
         accuracies: of the last epoch in percent, by seed.
-        to_sam: how much higher they are than SAM's, seed by seed.
-        kept: the share of SAM's gain over SGD that is left, None where there is none.
+        to_sam: their difference to SAM's, per seed.
+        kept: the fraction of SAM's gain over SGD that it keeps, None if there is no gain.
     """
 
     name: str
@@ -49,14 +49,14 @@ class Point:
 
     @property
     def reaches_aim(self) -> bool | None:
-        """Whether it is no worse than SAM by more than the standard error; None where that is not known."""
+        """Whether it is worse than SAM by at most the standard error; None if unknown."""
         if self.to_sam is None or self.name == "sam":
             return None
         return self.to_sam.mean >= -_standard_error(self.to_sam)
 
 
 def points(rows: Sequence[Record], part: str) -> list[Point]:
-    """The rivals of a part by price."""
+    """The rivals of a part, by price."""
     own = {row["label"]: row for row in rows if row["recipe"] == part}
     if "sgd" not in own:
         return []
@@ -80,7 +80,7 @@ def points(rows: Sequence[Record], part: str) -> list[Point]:
 
 
 def frontier_tables(rows: Sequence[Record]) -> str:
-    """For each part the rivals by price, and at the end what the primary comparison says."""
+    """The rivals of each part by price, and last the outcome of the primary comparison."""
     sections = [_table(part, points(rows, part)) for part in dict.fromkeys(row["recipe"] for row in rows)]
     return "\n".join([*filter(None, sections), _primary(rows)])
 
@@ -122,7 +122,7 @@ def _interval(found: Interval | None) -> str:
 
 
 def _standard_error(found: Interval) -> float:
-    """Of a mean whose 95 % interval reaches t standard errors to either side."""
+    """Of a mean whose 95 % interval extends t standard errors each way."""
     return (found.high - found.mean) / float(stats.t.ppf(0.975, found.n - 1)) if found.n > 1 else math.inf
 
 
