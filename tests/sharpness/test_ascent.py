@@ -113,3 +113,16 @@ def test_a_radius_of_zero_gives_no_rise() -> None:
     for one in (found.ascent, found.batch_ascent, found.worst, found.random):
         assert one is not None
         assert one.value == 0
+
+
+def test_the_worst_point_is_no_lower_than_the_weights() -> None:
+    """Near a maximum every start on the sphere is lower."""
+    model, curvature = nn.Linear(3, 1, bias=False).double(), torch.tensor([-30.0, -2.0, -0.1]).double()
+    model.weight.data.copy_(torch.tensor([[1e-3, 7e-4, -4e-4]]))
+
+    def hill(model: nn.Module, batch: object) -> Tensor:
+        return 0.5 * (curvature * model.weight[0] ** 2).sum()  # type: ignore[operator, index]
+
+    found = measure(model, hill, [torch.ones(1)], what="worst")
+    assert found.worst is not None
+    assert 0 < found.worst.value <= -found.loss

@@ -55,3 +55,13 @@ def test_along_an_eigenvector_the_bound_is_reached() -> None:
     assert found.bound.value == pytest.approx(0.2)
     assert found.is_positive_definite
     assert math.isclose(found.psf_norm, 0.2, rel_tol=1e-9)
+
+
+def test_where_the_gradient_is_zero_there_are_no_angles() -> None:
+    model = nn.Linear(3, 1, bias=False).double()
+    model.weight.data.zero_()
+    found = measure(model, lambda model, batch: model.weight.square().sum(), [torch.ones(1)], what="lemma1").lemma1
+    assert found is not None
+    assert len(found.eigenvalues) == len(found.cosines) == 0
+    assert found.bound.value == found.first_order == found.psf_norm == 0
+    assert math.isnan(found.tightness)

@@ -46,6 +46,22 @@ def test_layers_are_the_blocks_of_the_hessian() -> None:
     assert top(chosen["biases"]) == pytest.approx(torch.linalg.eigvalsh(hessian[rows][:, rows])[-1].item(), rel=1e-6)
 
 
+def test_layers_are_measured_at_the_weights_not_where_the_part_before_ended() -> None:
+    found = measure(net(), loss, batches(), groups="layer", rho=0.5, what="random")
+    assert found.layers is not None
+    assert [layer.loss for layer in found.layers.values()] == [found.loss] * 2
+
+
+def test_progress_is_told_at_the_weights() -> None:
+    model, given = net(), batches()
+    before = [parameter.clone() for parameter in model.parameters()]
+
+    def look(stage: str, done: int, total: int) -> None:
+        assert all(torch.equal(now, then) for now, then in zip(model.parameters(), before, strict=True)), stage
+
+    measure(model, loss, given, rho=0.5, what=PARTS, max_iterations=3, groups="layer", progress=look)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the compiler
 def test_compiled_models_and_parts_are_measured_uncompiled() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 import vsam
 from curved_net import batches, loss, net
@@ -109,6 +109,32 @@ def test_dropout_and_shuffling_are_the_same_in_every_pass() -> None:
     assert torch.equal(found.top_eigenvalues.values, again.top_eigenvalues.values)
 
 
+def test_the_generator_of_a_batch_sampler_is_rewound_too() -> None:
+    model, whole, generator = noisy(), loader().dataset, torch.Generator().manual_seed(3)
+    sampler = RandomSampler(range(16), generator=generator)
+    given, before = DataLoader(whole, batch_sampler=BatchSampler(sampler, 6, False)), generator.get_state()
+    found = measure(model, loss, given, rho=0, mode="train", what=("ascent", "random"))
+    assert torch.equal(generator.get_state(), before)
+    assert found.random is not None
+    assert found.random.value == 0
+
+
+@pytest.mark.filterwarnings("ignore")  # of nested tensors, where torch takes its fast path
+def test_passes_with_and_without_gradients_compute_the_same_where_there_is_padding() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model, padding = nn.TransformerEncoder(layer, 1), torch.tensor([[False, False, True]] * 4)
+
+    def error(model: nn.Module, batch: Tensor) -> Tensor:
+        return model(batch, src_key_padding_mask=padding).square().sum(-1).sqrt().mean()
+
+    given = [torch.randn(4, 3, 8)]
+    found = measure(model, error, given, rho=0, what="ascent").ascent
+    assert found is not None
+    assert found.value == 0
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
 def test_the_mode_is_what_the_layers_see() -> None:
     model, given = noisy(), loader()
     losses = [measure(model, loss, given, what="ascent", mode=mode).loss for mode in ("eval", "train", "unchanged")]
@@ -179,13 +205,13 @@ def test_other_input_that_cannot_be_is_explained() -> None:
             measure(model, loss, given, **options)
     with pytest.raises(ValueError, match=r"torch\.nn\.Module"):
         measure(loss, loss, given)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="tensor of one number"):
+    with pytest.raises(ValueError, match="tensor with one element"):
         measure(model, lambda model, batch: model(batch[0]), given)
     with pytest.raises(ValueError, match="does not depend"):
         measure(model, lambda model, batch: torch.ones(()), given)
     with pytest.raises(ValueError, match="The loss at these weights is nan"):
         measure(model, lambda model, batch: loss(model, batch) * float("nan"), given)
-    with pytest.raises(ValueError, match="times a vector is not finite"):  # curvature of a root at zero
+    with pytest.raises(ValueError, match="vector product is not finite"):  # curvature of a root at zero
         measure(nn.Linear(2, 1), lambda model, batch: (model.weight * 0).abs().pow(1.5).sum(), [torch.ones(1)])
     with pytest.raises(ValueError, match=r"copy\.deepcopy\(model\)\.float\(\)"):
         measure(net().bfloat16(), loss, given)

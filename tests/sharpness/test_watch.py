@@ -51,3 +51,5 @@ def test_settings_that_cannot_be_are_explained_at_once() -> None:
         Watch(net(), loss, iter(batches()))
     with pytest.raises(ValueError, match="rho must not be negative"):
         Watch(net(), loss, batches(), rho=-1)
+    with pytest.raises(TypeError, match="max_iteration"):
+        Watch(net(), loss, batches(), max_iteration=3)

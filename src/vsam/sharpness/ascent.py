@@ -14,7 +14,7 @@ from vsam.sharpness.results import Estimate, mean_estimate
 __all__ = ["ascent", "batch_ascent", "random", "worst"]
 
 _SMALLEST_STEP = 1e-3
-"""Of the radius: below it the ascent has come to rest."""
+"""As a fraction of the radius: the ascent stops below it."""
 
 
 def ascent(objective: Objective, rho: float, start: Losses, gradient: Tensor) -> Estimate:
@@ -23,7 +23,7 @@ def ascent(objective: Objective, rho: float, start: Losses, gradient: Tensor) ->
 
 
 def batch_ascent(objective: Objective, rho: float) -> Estimate:
-    """The same for each batch along its own gradient, averaged: what SAM minimises."""
+    """The same per batch along its own gradient, averaged: what SAM minimises."""
     before, after = objective.each_batch(rho)
     return before.rise(after, objective.epsilon)
 
@@ -39,7 +39,7 @@ def worst(
 ) -> Estimate:
     """The largest rise in the ball ‖e‖ ≤ ρ that projected ascent finds, from the best of several starts.
 
-    The step is halved where the loss does not rise. The error is the gap ρ‖g‖ − ⟨g, e⟩ at the end: how much the linear
+    The step is halved when the loss does not rise. The error is the gap ρ‖g‖ − ⟨g, e⟩ at the end: how much the linear
     model still promises, zero at a stationary point. The loss is not concave, so the value is a lower bound.
     """
     best = max((on_sphere(direction, rho) for direction in starts), key=lambda e: _number(objective.value(e).mean))
@@ -70,7 +70,7 @@ def random(
     generator: torch.Generator,
     report: Report,
 ) -> Estimate:
-    """The mean rise at a distance ρ in random directions, taken in opposite pairs, so that the slope cancels."""
+    """The mean rise at a distance ρ in random directions, in opposite pairs so that the slope cancels."""
     rises = []
     for done in range(1, num_pairs + 1):
         offset = on_sphere(objective.random(generator), rho)

@@ -14,7 +14,7 @@ __all__ = ["Krylov", "density", "eigenvalues", "lanczos", "smallest", "trace"]
 Report = Callable[[int, int], object]
 
 _ASYMMETRY = 0.01
-"""Beyond rounding in single precision, of the largest product."""
+"""As a fraction of the largest product; beyond rounding in single precision."""
 
 
 @dataclass
@@ -26,21 +26,28 @@ class Krylov:
         diagonal: of T.
         beside: the numbers next to T's diagonal, and the norm of the rest at the end.
         is_complete: whether H maps the space into itself, so that all of T's eigenvalues are the Hessian's.
+        rounding: the rounding error of the products; no residual is smaller.
     """
 
     basis: list[Tensor]
     diagonal: list[float]
     beside: list[float]
     is_complete: bool = False
+    rounding: float = 0.0
 
     def ritz(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The eigenvalues of T, the largest first, their eigenvectors as columns, and the residuals."""
+        """The eigenvalues of T, largest first, their eigenvectors as columns, and the residuals."""
         matrix = torch.diag(torch.tensor(self.diagonal, dtype=torch.float64))
         inner = torch.tensor(self.beside[:-1], dtype=torch.float64)
         matrix = matrix + torch.diag(inner, 1) + torch.diag(inner, -1)
         values, vectors = torch.linalg.eigh(matrix)
         values, vectors = values.flip(0), vectors.flip(1)
-        return values, vectors, self.beside[-1] * vectors[-1].abs()
+        return values, vectors, (self.beside[-1] * vectors[-1].abs()).clamp_min(self.rounding)
+
+    def are_found(self, tolerance: float) -> Tensor:
+        """For each of T's eigenvalues, whether its residual is within the tolerance, or only rounding."""
+        values, _, residuals = self.ritz()
+        return residuals <= (tolerance * values.abs()).clamp_min(self.rounding)
 
     def vector(self, column: Tensor) -> Tensor:
         """A vector of the space, from its coordinates."""
@@ -50,7 +57,7 @@ class Krylov:
         return result
 
     def without(self, vector: Tensor) -> Tensor:
-        """What of a vector is orthogonal to the space. Twice is enough against rounding."""
+        """The part of a vector orthogonal to the space. Projecting twice is enough against rounding."""
         rest = vector.clone()
         for _ in range(2):
             for own in self.basis:
@@ -70,11 +77,12 @@ def lanczos(
     Args:
         product: the Hessian times a vector.
         start: the first vector, of any length.
-        max_iterations: at most so many products.
-        is_enough: asked after each product whether to stop.
-        fresh: another vector for when the space is complete but not everything, as with equal eigenvalues; None stops.
+        max_iterations: the largest number of products.
+        is_enough: called after each product; True stops.
+        fresh: returns a new vector when the space is invariant but not everything, as with equal eigenvalues; None
+            stops there.
 
-    Cost: a product per iteration, and the basis: as many vectors as iterations.
+    Cost: one product per iteration, and the basis: as many vectors as iterations.
     """
     krylov, size, largest = Krylov([start / start.norm()], [], []), start.numel(), 0.0
     epsilon = torch.finfo(start.dtype).eps
@@ -85,8 +93,8 @@ def lanczos(
         if len(krylov.basis) > 1:
             _check_symmetry(torch.dot(krylov.basis[-2], image).item(), krylov.beside[-1], largest)
         rest = krylov.without(image)
-        length = rest.norm().item()
-        krylov.is_complete = len(krylov.basis) == size or length <= 10 * epsilon * largest
+        length, krylov.rounding = rest.norm().item(), 10 * epsilon * largest
+        krylov.is_complete = len(krylov.basis) == size or length <= krylov.rounding
         krylov.beside.append(0.0 if krylov.is_complete else length)
         if is_enough(krylov) or len(krylov.basis) == size or len(krylov.diagonal) == max_iterations:
             break
@@ -102,22 +110,21 @@ def _check_symmetry(there: float, back: float, largest: float) -> None:
     """Refuse what is not a Hessian: ⟨p, Hq⟩ must equal ⟨q, Hp⟩."""
     if abs(there - back) > _ASYMMETRY * largest:
         raise RuntimeError(
-            f"The products with the Hessian are not symmetric ({there:.4g} one way, {back:.4g} the other), so there "
-            "are no eigenvalues to find. Most likely the loss differs from pass to pass, as with random numbers from a "
-            "generator of its own: give a list of batches that are drawn once. Otherwise a backward pass in the model "
-            "is not the derivative of its forward pass; what=('ascent', 'random') can still be measured."
+            f"The Hessian-vector products are not symmetric ({there:.4g} one way, {back:.4g} the other), so there "
+            "are no eigenvalues to find. Most likely the loss differs from pass to pass, for example because it draws "
+            "from its own generator: pass a list of batches that are drawn once. Otherwise a backward pass in the "
+            "model is not the derivative of its forward pass; what=('ascent', 'random') can still be measured."
         )
 
 
 def eigenvalues(
     objective: Objective, count: int, tolerance: float, max_iterations: int, generator: torch.Generator, report: Report
 ) -> tuple[Eigenvalues, Krylov]:
-    """The `count` largest eigenvalues, and the space that they were found in."""
+    """The `count` largest eigenvalues, and the space they were found in."""
 
     def is_enough(krylov: Krylov) -> bool:
         report(len(krylov.diagonal), max_iterations)
-        values, _, residuals = krylov.ritz()
-        return len(values) >= count and bool((residuals[:count] <= tolerance * values.abs().max()).all())
+        return len(krylov.diagonal) >= count and bool(krylov.are_found(tolerance)[:count].all())
 
     def fresh() -> Tensor:
         return objective.random(generator)
@@ -125,7 +132,7 @@ def eigenvalues(
     count = min(count, objective.size)
     krylov = lanczos(objective.product, fresh(), max_iterations, is_enough, fresh)
     values, _, residuals = krylov.ritz()
-    flags = tuple((residuals[:count] <= tolerance * values.abs().max()).tolist())
+    flags = tuple(krylov.are_found(tolerance)[:count].tolist())
     is_all = len(flags) == count and all(flags)
     return Eigenvalues(values[:count], residuals[:count], is_all, flags, len(krylov.diagonal)), krylov
 
@@ -133,28 +140,27 @@ def eigenvalues(
 def smallest(krylov: Krylov, tolerance: float) -> Estimate:
     """The other end of the spectrum, from the same space."""
     values, _, residuals = krylov.ritz()
-    value, error = values[-1].item(), residuals[-1].item()
-    return Estimate(value, error, error <= tolerance * values.abs().max().item(), "residual")
+    return Estimate(values[-1].item(), residuals[-1].item(), bool(krylov.are_found(tolerance)[-1]), "residual")
 
 
 def trace(
     objective: Objective, krylov: Krylov, num_probes: int, tolerance: float, generator: torch.Generator, report: Report
 ) -> Estimate:
-    """The trace: exactly within a known space, by Hutchinson's probes outside of it, as Hutch++ does.
+    """The trace: exact within a known space, by Hutchinson's probes outside of it, as Hutch++ does.
 
     tr(H) = tr(T) + E[zᵀHz] with z = (1 − QQᵀ)x and x of independent signs. The space was drawn before the probes,
-    so that the estimate has no bias.
+    so the estimate is unbiased.
     """
     inside, rests = sum(krylov.diagonal), []
     if len(krylov.basis) == objective.size:
-        return Estimate(inside, 0.0, True, "exact: the basis spans everything")
+        return Estimate(inside, krylov.rounding, True, "rounding: the basis spans everything")
     for done in range(1, num_probes + 1):
         probe = krylov.without(objective.random(generator).sign())
         rests.append(torch.dot(probe, objective.product(probe)).item())
         report(done, num_probes)
     rest = mean_estimate(torch.tensor(rests, dtype=torch.float64), 0.0, "probes")
-    value = inside + rest.value
-    return Estimate(value, rest.error, rest.error <= tolerance * abs(value), rest.error_kind)
+    value, error = inside + rest.value, max(rest.error, krylov.rounding)
+    return Estimate(value, error, error <= tolerance * abs(value), rest.error_kind)
 
 
 def density(
@@ -164,7 +170,7 @@ def density(
     nodes, weights = [], []
     for done in range(1, num_vectors + 1):
         values, vectors, _ = lanczos(objective.product, objective.random(generator), num_nodes).ritz()
-        missing = num_nodes - len(values)  # the space was complete earlier: nodes without weight
+        missing = num_nodes - len(values)  # the space was complete earlier: pad with nodes without weight
         nodes.append(torch.nn.functional.pad(values, (0, missing)))
         weights.append(torch.nn.functional.pad(vectors[0].square(), (0, missing)))
         report(done, num_vectors)

@@ -48,7 +48,7 @@ def landscape(
     progress: Progress | None = None,
     known: _Known | None = None,
 ) -> Landscape:
-    """Compute the mean loss over batches on a line or a plane through the weights, which are left as they are.
+    """Compute the mean loss over batches on a line or a plane through the weights, which stay unchanged.
 
     Each random direction is scaled filter by filter to the norm of the weights, and is zero on biases and normalisation
     layers (Li et al., Visualizing the Loss Landscape of Neural Nets, NeurIPS 2018). The same seed gives the same
@@ -59,13 +59,13 @@ def landscape(
         dimensions: 1 or 2 random directions; 1 with `to`.
         num_points: per axis; an odd number includes the weights themselves.
         span: the first and the last position on each axis; (-1, 1) if not given, with `to` (0, 1).
-        to: a state dict of the same network: the line from the weights, at 0, to it, at 1. Frozen parameters and
+        to: a state dict of the same network: the line runs from the weights, at 0, to it, at 1. Frozen parameters and
             floating-point buffers, such as BatchNorm's statistics, are interpolated too.
-        seed: of the directions.
-        known: losses by place on the grid, such as (3, 0): those in it are not computed again, and each new one is put
-            there. One that is kept in a file lets a grid go on where it was stopped, with the same settings.
+        seed: for the directions.
+        known: losses by grid index, such as (3, 0): they are not computed again, and each new one is added. Saved to a
+            file, it lets an interrupted grid resume, with the same settings.
 
-    Cost: a forward pass over all batches per point, and two vectors of the size of the parameters.
+    Cost: one forward pass over all batches per point, and two parameter-sized vectors.
 
     Example:
         >>> def loss(model, batch):
@@ -109,7 +109,7 @@ def _on_grid(objective: Objective, directions: list[Tensor], axis: Tensor, known
 
 
 def _direction(objective: Objective, generator: torch.Generator) -> Tensor:
-    """A random direction of which each filter is as long as that of the weights, zero where there are no filters."""
+    """A random direction whose filters have the norms of the weights' filters, zero where there are no filters."""
     parts = []
     for weight, part in objective.with_weights(objective.random(generator)):
         if weight.ndim < 2:
@@ -122,7 +122,7 @@ def _direction(objective: Objective, generator: torch.Generator) -> Tensor:
 
 
 class _Line:
-    """The weights and buffers on the line from those of now to another state dict's."""
+    """The weights and buffers on the line from the current ones to another state dict's."""
 
     def __init__(self, model: nn.Module, to: Mapping[str, Any], rewind: Callable[[], None]) -> None:
         self.position, self._rewind = 0.0, rewind
@@ -134,12 +134,12 @@ class _Line:
                 got = "none" if other is None else f"{tuple(other.shape)}" if isinstance(other, Tensor) else repr(other)
                 raise ValueError(
                     f"to must be a state dict of the same network: it needs {name} of shape {tuple(value.shape)}, got "
-                    f"{got}. Of a checkpoint, give the entry with the weights, such as checkpoint['model']."
+                    f"{got}. From a checkpoint, pass the entry with the weights, such as checkpoint['model']."
                 )
         self._pairs = [(v, v.clone(), targets[name].to(v)) for name, v in own.items() if v.is_floating_point()]
 
     def place(self) -> None:
-        """Put generators back to the beginning and the model on the line."""
+        """Rewind the generators and put the model on the line."""
         self._rewind()
         with torch.no_grad():
             for value, start, end in self._pairs:
@@ -148,7 +148,7 @@ class _Line:
 
 
 def _plain(name: str) -> str:
-    """A name in a state dict without what wrappers put before it."""
+    """A name in a state dict without the prefixes of wrappers."""
     return name.replace("_orig_mod.", "").removeprefix("module.")
 
 

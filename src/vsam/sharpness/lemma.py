@@ -14,11 +14,15 @@ __all__ = ["lemma1"]
 
 
 def lemma1(objective: Objective, rho: float, gradient: Tensor, max_iterations: int, report: Report) -> Lemma1:
-    """Find the eigenvectors that the gradient has a share in: those in the Krylov space that begins with it.
+    """Find the eigenvectors with a component along the gradient: those in the Krylov space that starts from it.
 
-    In that space the cosine of an angle is the first entry of an eigenvector of T. An eigenvalue that occurs several
-    times counts once, with the gradient's projection on its eigenspace as U, which makes the bound smallest.
+    In that space the cosine of an angle is the first entry of an eigenvector of T. A repeated eigenvalue counts once,
+    with the gradient's projection onto its eigenspace as U, which makes the bound smallest. If the gradient is zero,
+    there are no angles, and everything is zero.
     """
+    if not bool(gradient.any()):
+        none, nothing = torch.zeros(0, dtype=torch.float64), Estimate(0.0, 0.0, True, "the gradient is zero")
+        return Lemma1(none, none, none, 0.0, 0.0, nothing, math.nan, is_positive_definite=False)
     _, sharp = objective.gradient(on_sphere(gradient, rho))
 
     def is_enough(krylov: object) -> bool:

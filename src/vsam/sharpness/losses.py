@@ -24,12 +24,12 @@ class Losses:
     def rise(self, after: "Losses", epsilon: float) -> Estimate:
         """How much higher the loss is there than here; the error is the standard error over batches.
 
-        With a single batch it is that of rounding. The difference counts as converged if it is above rounding.
+        With a single batch it is the rounding error. The difference counts as converged if it exceeds rounding.
         """
         value, rounding = after.mean - self.mean, epsilon * (abs(after.mean) + abs(self.mean))
         error, kind = rounding, "rounding (one batch)"
         if self.num_batches > 1:
             squares = self._total(((after._losses - self._losses - value).square() @ self._sizes).reshape(1))
-            error = math.sqrt(squares.item() / self.num_samples / (self.num_batches - 1))
+            error = max(rounding, math.sqrt(squares.item() / self.num_samples / (self.num_batches - 1)))
             kind = f"standard error over {self.num_batches} batches"
         return Estimate(value, error, math.isfinite(value) and abs(value) > rounding, kind)

@@ -48,30 +48,30 @@ def measure(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Sharpness:
-    """Measure how sharp the mean loss over batches is around the weights of now, which are left as they are.
+    """Measure how sharp the mean loss over batches is around the current weights, which stay unchanged.
 
     Args:
         model: the network; DDP modules measure the batches of all ranks, compiled ones run uncompiled.
-        loss: `loss(model, batch)` returns the batch's mean loss; call the model that it is given.
-        batches: a list or DataLoader, gone through once per pass, with the same shuffling and dropout each time.
+        loss: `loss(model, batch)` returns the batch's mean loss; call the model that it is passed.
+        batches: a list or DataLoader, iterated once per pass, with the same shuffling and dropout each time.
         rho: ρ ≥ 0, the distance of `ascent`, `worst` and `random`.
         what: which of "top_eigenvalues", "trace", "ascent", "worst", "random", "density", "lemma1".
         mode: "eval" or "train" behaviour of BatchNorm and dropout, or "unchanged".
         adaptive: measure distances and curvature in units of |w| + eta, as ASAM does; ρ is then about ten times larger.
-        eta: of the adaptive form.
-        groups: "layer", or a dict of names and parameters, to measure each of them alone as well.
+        eta: for the adaptive form.
+        groups: "layer", or a dict of names and parameters, to measure each of them separately as well.
         num_eigenvalues: how many of the largest ones.
         tolerance: relative, of eigenvalues and worst case; sampled averages count as converged at ten times that.
-        max_iterations: products with the Hessian to find eigenvalues, at most; also the nodes of the density.
-        num_probes: products with the Hessian for the trace.
+        max_iterations: largest number of Hessian-vector products for eigenvalues; also the nodes of the density.
+        num_probes: Hessian-vector products for the trace.
         num_directions: pairs of opposite directions for `random`.
-        max_steps: of the projected ascent, at most.
+        max_steps: largest number of steps of projected ascent.
         num_starts: starting vectors of the density.
-        seed: of all random vectors; no global generator is used.
+        seed: for all random vectors; no global generator is used.
         progress: called with stage, done and total.
 
-    Cost: a product with the Hessian takes two to four gradients over all batches. The memory is a vector per Lanczos
-    iteration, and does not depend on the number of batches. Each group costs as much as the whole.
+    Cost: a Hessian-vector product takes two to four gradients over all batches. Memory is one vector per Lanczos
+    iteration, and does not depend on the number of batches. Each group costs as much as the whole model.
 
     Example:
         >>> def loss(model, batch):
@@ -124,14 +124,14 @@ class _Settings:
     progress: Progress
 
     def generator(self, part: str) -> torch.Generator:
-        """Each part draws from its own generator, so that no result depends on what else was asked for."""
+        """Each part draws from its own generator, so that no result depends on what else is measured."""
         return torch.Generator().manual_seed(python_random.Random(f"{self.seed} {part}").getrandbits(62))
 
 
 def _measure(objective: Objective, settings: _Settings, prefix: str = "") -> Sharpness:
     start, gradient = objective.gradient()
     if not math.isfinite(start.mean):
-        raise ValueError(f"The loss at these weights is {start.mean}: there is nothing to measure around them.")
+        raise ValueError(f"The loss at these weights is {start.mean}, so sharpness cannot be measured there.")
     parts = _Parts(objective, settings, start, gradient, lambda part: partial(settings.progress, prefix + part))
     found: dict[str, Any] = {}
     for part in PARTS:
@@ -187,8 +187,9 @@ class _Parts:
         return {"ascent": along, "batch_ascent": each}
 
     def worst(self) -> dict[str, Any]:
-        own, starts = self._settings, [*self._starts, self._objective.random(self._settings.generator("worst"))]
-        limits = (own.max_steps, own.tolerance)
+        own, limits = self._settings, (self._settings.max_steps, self._settings.tolerance)
+        drawn = self._objective.random(own.generator("worst"))
+        starts = [*self._starts, drawn, torch.zeros_like(drawn)]  # the weights themselves are in the ball
         return {"worst": ascent.worst(self._objective, own.rho, self._start, starts, *limits, self._report("worst"))}
 
     def random(self) -> dict[str, Any]:
@@ -207,7 +208,7 @@ class _Parts:
 
 
 def _count(name: str, value: object, least: int = 1) -> int:
-    return check_count(name, value, least=least, why="fewer give no number with an error")
+    return check_count(name, value, least=least, why="fewer give no error estimate")
 
 
 def _check_what(what: object) -> frozenset[str]:
@@ -232,5 +233,5 @@ def _names(model: nn.Module, groups: Groups | None) -> dict[str, list[str]]:
     chosen = {name: list(parameters) for name, parameters in groups.items()}
     for name, parameters in chosen.items():
         if not parameters or any(parameter not in known for parameter in parameters):
-            raise ValueError(f"groups[{name!r}] must hold trainable parameters of model, at least one.")
+            raise ValueError(f"groups[{name!r}] must hold one or more trainable parameters of model.")
     return {name: [known[parameter] for parameter in parameters] for name, parameters in chosen.items()}  # type: ignore[index]

@@ -1,6 +1,7 @@
 """The mean loss over batches as a function of the weights: its values, gradients and Hessian-vector products."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -21,17 +22,17 @@ Progress = Callable[[str, int, int], object]
 
 
 class Objective:
-    """The mean loss over batches around the weights of now, L(w + t ⊙ u), as a function of one flat vector u.
+    """The mean loss over batches around the current weights, L(w + t ⊙ u), as a function of one flat vector u.
 
     Args:
         model: the network, possibly wrapped.
         loss: `loss(model, batch)`, the mean loss of a batch.
-        batches: gone through once per pass.
-        rewind: brings generators and buffers back to the beginning, before each pass.
-        names: which parameters u moves; None for all that are trainable.
+        batches: iterated once per pass.
+        rewind: called before each pass, to restore generators and buffers.
+        names: which parameters u moves; None for all trainable ones.
         eta: adaptive form: t = |w| + η on tensors of two or more dimensions, 1 on the others; None for t = 1 on all.
 
-    Cost: two copies of the parameters; the memory does not depend on the number of batches.
+    Cost: two copies of the parameters; memory does not depend on the number of batches.
     """
 
     def __init__(
@@ -55,25 +56,23 @@ class Objective:
 
     def value(self, offset: Tensor | None = None) -> Losses:
         """The loss at an offset from the weights, without gradients."""
-        self._move(offset)
-        with torch.no_grad():
+        with self._at(offset), torch.no_grad():
             found = [(self._call(batch).detach(), size) for size, batch in self._pass()]
         return self._losses(found)
 
     def gradient(self, offset: Tensor | None = None) -> tuple[Losses, Tensor]:
         """The loss and its gradient at an offset."""
-        self._move(offset)
         found, total = [], torch.zeros_like(self._start)
-        for size, batch in self._pass():
-            loss = self._call(batch)
-            total.add_(self._flat(self._gradients(loss)), alpha=size)
-            found.append((loss.detach(), size))
+        with self._at(offset):
+            for size, batch in self._pass():
+                loss = self._call(batch)
+                total.add_(self._flat(self._gradients(loss)), alpha=size)
+                found.append((loss.detach(), size))
         losses = self._losses(found)
         return losses, self._scaled(self._total(total) / losses.num_samples)
 
     def product(self, vector: Tensor) -> Tensor:
         """The Hessian at the weights times a vector."""
-        self._move(None)
         parts, total, samples = self._parts(self._scaled(vector)), torch.zeros_like(self._start), 0
         for size, batch in self._pass():
             gradients = self._gradients(self._call(batch), create_graph=True)
@@ -89,24 +88,22 @@ class Objective:
         product = self._scaled(self._total(total) / count)
         if not bool(product.isfinite().all()):
             raise ValueError(
-                "The Hessian times a vector is not finite at these weights: measure weights before training diverged."
+                "A Hessian-vector product is not finite at these weights: measure weights from before training "
+                "diverged."
             )
         return product
 
     def each_batch(self, rho: float) -> tuple[Losses, Losses]:
-        """The loss of each batch at the weights, and at a distance rho along that batch's own gradient."""
-        self._move(None)
+        """Each batch's loss at the weights, and at a distance rho along its own gradient."""
         before, after = [], []
         for size, batch in self._pass():
             state = RngState(devices_of(self.model))
             loss = self._call(batch)
             direction = self._scaled(self._flat(self._gradients(loss)))
             before.append((loss.detach(), size))
-            self._move(direction * (rho / (direction.norm() + 1e-12)))
             state.restore()  # the same dropout in both
-            with torch.no_grad():
+            with self._at(direction * (rho / (direction.norm() + 1e-12))), torch.no_grad():
                 after.append((self._call(batch).detach(), size))
-            self._move(None)
         return self._losses(before), self._losses(after)
 
     def random(self, generator: torch.Generator) -> Tensor:
@@ -114,7 +111,7 @@ class Objective:
         return torch.randn(self.size, generator=generator, dtype=self.dtype).to(self.device)
 
     def with_weights(self, vector: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Each parameter beside its part of a flat vector."""
+        """Each parameter with its part of a flat vector."""
         return list(zip([weight.detach() for weight in self._weights], self._parts(vector), strict=True))
 
     def _pass(self) -> Iterator[tuple[int, Any]]:
@@ -127,24 +124,33 @@ class Objective:
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
             raise ValueError(
-                f"loss(model, batch) must return the batch's mean loss as a tensor of one number, got {got}."
+                f"loss(model, batch) must return the batch's mean loss as a tensor with one element, got {got}."
             )
         return loss.reshape(())
 
     def _gradients(self, loss: Tensor, create_graph: bool = False) -> tuple[Tensor, ...]:
         if not loss.requires_grad:
             raise ValueError(
-                "loss(model, batch) does not depend on the parameters to be measured: call the model that it is given, "
+                "loss(model, batch) does not depend on the measured parameters: call the model that it is passed, "
                 "without torch.no_grad()."
             )
         return torch.autograd.grad(loss, self._weights, create_graph=create_graph, materialize_grads=True)
+
+    @contextmanager
+    def _at(self, offset: Tensor | None) -> Iterator[None]:
+        """Move the weights to an offset, and back afterwards: other objectives start from them."""
+        if offset is not None:
+            self._move(offset)
+        yield
+        if offset is not None:
+            self._move(None)
 
     def _move(self, offset: Tensor | None) -> None:
         values = self._start if offset is None else self._start + self._scaled(offset)
         with torch.no_grad():
             for weight, part in zip(self._weights, self._parts(values), strict=True):
                 weight.copy_(part)
-        torch.clear_autocast_cache()  # which would keep the weights in half precision as they were
+        torch.clear_autocast_cache()  # which holds half-precision casts of the old weights
 
     def _scaled(self, vector: Tensor) -> Tensor:
         return vector if self._scale is None else vector * self._scale
@@ -159,11 +165,11 @@ class Objective:
 
     def _losses(self, found: list[tuple[Tensor, int]]) -> Losses:
         if not found:
-            raise ValueError("batches is empty: give at least one batch.")
+            raise ValueError("batches is empty: pass at least one batch.")
         return Losses([loss for loss, _ in found], [size for _, size in found], self._total)
 
     def _total(self, tensor: Tensor) -> Tensor:
-        """The sum over the ranks of a DDP module; on one process the tensor itself."""
+        """The sum over the ranks of a DDP module; with one process the tensor itself."""
         for group in self._groups:
             own = tensor.to(self.device)
             torch.distributed.all_reduce(own, group=group)
@@ -181,8 +187,8 @@ def _chosen(model: nn.Module, names: Iterable[str] | None) -> list[nn.Parameter]
             raise ValueError(f"{name} is sharded (DTensor), which is not supported: measure a gathered copy.")
         if parameter.dtype not in (torch.float32, torch.float64):
             raise ValueError(
-                f"{name} is of type {parameter.dtype}, in which a step of rho is lost to rounding: measure a copy in "
-                "single precision, copy.deepcopy(model).float()."
+                f"{name} is {parameter.dtype}, in which a step of rho is lost to rounding: measure a copy in single "
+                "precision, copy.deepcopy(model).float()."
             )
     return list(found.values())
 
@@ -192,7 +198,7 @@ def _unit(weight: Tensor, eta: float) -> Tensor:
 
 
 def batch_size(batch: Any) -> int:
-    """How many samples a batch holds: the length of its first tensor."""
+    """The number of samples in a batch: the length of its first tensor."""
     first = next(_tensors(batch), None)
     if first is None:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What a measurement tells: numbers with their errors, and whether they can be relied on."""
+"""The results of a measurement: numbers with their errors, and whether they converged."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -35,7 +35,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Eigenvalues:
-    """The largest eigenvalues of the Hessian, the largest first; a sequence of `Estimate`.
+    """The largest eigenvalues of the Hessian, in descending order; a sequence of `Estimate`.
 
     Args:
         values: the Ritz values.
@@ -84,7 +84,7 @@ class Density:
         return mean_estimate(rows, 0.1, "starting vectors")
 
     def at(self, points: Tensor, width: float | None = None) -> Tensor:
-        """The density at some points, each node smeared to a Gaussian of this width (default: 1 % of the range)."""
+        """The density at these points, each node a Gaussian of this width (default: 1 % of the range)."""
         spread = width if width is not None else 0.01 * (self.nodes.max() - self.nodes.min()).item() or 1.0
         distances = (points.double().reshape(-1, 1) - self.nodes.reshape(1, -1)) / spread
         kernels: Tensor = torch.exp(-0.5 * distances.square()) / (spread * (2 * torch.pi) ** 0.5)
@@ -97,15 +97,15 @@ class Lemma1:
     """The paper's Lemma 1 at these weights: ρ‖Hg‖/‖g‖ ≤ ρ Σ δᵢ |cos θᵢ|.
 
     Args:
-        eigenvalues: δᵢ, those whose eigenvectors the gradient has a share in, the largest first.
+        eigenvalues: δᵢ, those whose eigenvectors have a component along the gradient, largest first.
         cosines: |cos θᵢ| between their eigenvectors and the gradient.
         errors: the eigenvalues' residuals.
-        psf_norm: ‖∇L(w + ρ g/‖g‖) − ∇L(w)‖, the L2-PSF as SAM takes it.
+        psf_norm: ‖∇L(w + ρ g/‖g‖) − ∇L(w)‖, the L2-PSF at SAM's perturbation.
         first_order: ρ‖Hg‖/‖g‖, what the lemma bounds.
-        bound: ρ Σ |δᵢ| |cos θᵢ|. It has converged only if all eigenvectors with a share were found: with fewer the
-            sum is not a bound, only a lower estimate of it.
-        tightness: first_order / bound, 1 where the bound is reached; NaN where both are zero.
-        is_positive_definite: whether all of them are positive, which the lemma assumes; with |δᵢ| it need not be so.
+        bound: ρ Σ |δᵢ| |cos θᵢ|. It has converged only if all these eigenvectors were found: with fewer the sum is
+            not a bound, only a lower estimate of it.
+        tightness: first_order / bound, 1 if the bound is reached; NaN if both are zero.
+        is_positive_definite: whether all these eigenvalues are positive, as the lemma assumes; with |δᵢ| it need not.
     """
 
     eigenvalues: Tensor
@@ -120,12 +120,12 @@ class Lemma1:
 
 @dataclass(frozen=True)
 class Sharpness:
-    """How sharp the loss is around the weights. What was not asked for is None.
+    """How sharp the loss is around the weights. What was not requested is None.
 
     Args:
         loss: the mean loss at the weights.
-        gradient_norm: ‖g‖ of it.
-        top_eigenvalues: of the Hessian, the largest first.
+        gradient_norm: ‖g‖ there.
+        top_eigenvalues: of the Hessian, largest first.
         smallest_eigenvalue: the other end of the spectrum, from the same Krylov space.
         trace: of the Hessian.
         ascent: L(w + ρ g/‖g‖) − L(w), with the gradient over all batches (m = all samples).
@@ -135,7 +135,7 @@ class Sharpness:
         random: the mean rise over random directions at a distance ρ.
         density: the spectral density.
         lemma1: the quantities of the paper's Lemma 1.
-        layers: the same per layer or group, where asked for.
+        layers: the same per layer or group, if requested.
         rho, mode, adaptive, num_parameters, num_samples, num_batches: what was measured. `mode` says how BatchNorm and
             dropout behaved, `adaptive` whether distances and curvature are in units of the weights (ASAM).
     """
@@ -165,7 +165,7 @@ class Sharpness:
         return self.num_samples / self.num_batches
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as numbers, lists and dicts, for JSON."""
+        """Everything as numbers, lists and dicts, for JSON."""
         plain: dict[str, Any] = _plain(asdict(self))
         return plain
 
@@ -188,7 +188,7 @@ _SHOWN = ("top_eigenvalues", "smallest_eigenvalue", "trace", "ascent", "batch_as
 
 
 def mean_estimate(numbers: Tensor, tolerance: float, of_what: str) -> Estimate:
-    """The mean of independent numbers with its standard error, converged if that is small beside the mean."""
+    """The mean of independent numbers with its standard error; converged if that is small relative to the mean."""
     mean, count = numbers.mean().item(), len(numbers)
     error = (numbers.std() / count**0.5).item() if count > 1 else float("inf")
     kind = f"standard error over {count} {of_what}"

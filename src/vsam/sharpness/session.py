@@ -1,4 +1,4 @@
-"""The frame around a measurement: afterwards the model, its mode and all generators are exactly as before."""
+"""The context of a measurement: afterwards the model, its mode and all generators are exactly as before."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +20,7 @@ Mode = Literal["eval", "train", "unchanged"]
 
 
 def check_mode(mode: object) -> Mode:
-    """Return how BatchNorm and dropout are to behave, if it is one of the known choices."""
+    """Return the mode of BatchNorm and dropout, if it is one of the known choices."""
     if mode not in get_args(Mode):
         raise ValueError(
             f"mode must be 'eval', 'train' or 'unchanged', got {mode!r}: it says how BatchNorm and dropout behave."
@@ -29,7 +29,7 @@ def check_mode(mode: object) -> Mode:
 
 
 def check_batches(batches: object) -> Iterable[Any]:
-    """Return the batches if they can be gone through again and again."""
+    """Return the batches if they can be iterated repeatedly."""
     if not isinstance(batches, Iterable) or isinstance(batches, Tensor | str | dict):
         raise ValueError(
             f"batches must be a list of batches or a DataLoader, got {type(batches).__name__}. For a single batch "
@@ -37,14 +37,14 @@ def check_batches(batches: object) -> Iterable[Any]:
         )
     if isinstance(batches, Iterator):
         raise ValueError(
-            f"batches must give the same batches again and again, and a {type(batches).__name__} is empty after one "
-            "pass: write list(batches), or give the DataLoader itself."
+            f"batches must be iterable more than once, but a {type(batches).__name__} is empty after one pass: write "
+            "list(batches), or pass the DataLoader itself."
         )
     return batches
 
 
 def unwrapped(model: object) -> nn.Module:
-    """The network inside the wrappers of torch.compile and of data parallelism, which cannot differentiate twice."""
+    """The network inside torch.compile's and data parallel wrappers, which cannot differentiate twice."""
     if not isinstance(model, nn.Module):
         raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
     while True:
@@ -63,10 +63,10 @@ def devices_of(model: nn.Module) -> set[torch.device]:
 
 @contextmanager
 def untouched(model: nn.Module, batches: Iterable[Any], mode: Mode) -> Iterator[Callable[[], None]]:
-    """Run the body with gradients, without compiled code, in this mode; yields what rewinds to the beginning.
+    """Run the body with gradients, without compiled code, in this mode; yields a function that rewinds to the start.
 
-    Generators, buffers and those of a DataLoader are rewound by it, so that each pass sees the same batches, the same
-    dropout. At the end, also after an exception, they and weights, gradients and every module's mode are as before.
+    It rewinds buffers and generators, a DataLoader's too, so that each pass sees the same batches and the same dropout.
+    At the end, also after an exception, they and weights, gradients and every module's mode are as before.
     """
     transaction = Transaction()
     with transaction, transaction, ExitStack() as contexts:
@@ -78,6 +78,9 @@ def untouched(model: nn.Module, batches: Iterable[Any], mode: Mode) -> Iterator[
         contexts.enter_context(torch.compiler.set_stance("force_eager"))  # compiled code has no second derivative
         # Fused attention has no second derivative either.
         contexts.enter_context(torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH))
+        # Without gradients, torch's encoder layers take a fast path that returns zeros at padded positions.
+        contexts.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+        torch.backends.mha.set_fastpath_enabled(False)
         yield rewind
 
 
@@ -113,22 +116,22 @@ def _buffers(model: nn.Module) -> Callable[[], None]:
 
 
 def _private_generators(batches: Iterable[Any]) -> list[torch.Generator]:
-    """Those that a DataLoader shuffles with."""
-    sampler = getattr(batches, "sampler", None)
-    found = [getattr(thing, "generator", None) for thing in (batches, sampler)]
+    """Those that a DataLoader uses for shuffling."""
+    groups = getattr(batches, "batch_sampler", None)
+    samplers = (getattr(batches, "sampler", None), groups, getattr(groups, "sampler", None))
+    found = [getattr(thing, "generator", None) for thing in (batches, *samplers)]
     return list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 
 
 def _check_between_steps(note: ForwardNote) -> None:
     if note.on_stray is not None:
         raise RuntimeError(
-            "A step is under way: between perturb() and step() the weights are the perturbed ones. Measure after "
-            "step()."
+            "A step is under way: between perturb() and step() the weights are perturbed. Measure after step()."
         )
 
 
 def _set_mode(model: nn.Module, mode: Mode) -> None:
-    """Set the flags themselves: an overridden train() may do more, which nobody could undo."""
+    """Set the flags directly: an overridden train() may do more, which we could not undo."""
     if mode != "unchanged":
         for module in model.modules():
             module.training = mode == "train"

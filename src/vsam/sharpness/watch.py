@@ -1,5 +1,6 @@
 """Watch the sharpness of a run while it trains."""
 
+import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from vsam.sharpness.session import Mode, check_batches, check_mode, unwrapped
 
 __all__ = ["Watch", "WatchRecord"]
 
+_MEASURED = ("top_eigenvalues", "ascent")
+
 
 @dataclass(frozen=True, slots=True)
 class WatchRecord:
@@ -25,7 +28,7 @@ class WatchRecord:
         loss: the mean loss over the watched batches.
         top_eigenvalue: of the Hessian.
         ascent: L(w + ρ g/‖g‖) − L(w) with the gradient over all watched batches.
-        batch_ascent: the same per batch, averaged.
+        batch_ascent: the same per batch along its own gradient, averaged.
     """
 
     step: int
@@ -36,17 +39,17 @@ class WatchRecord:
 
 
 class Watch:
-    """A listener for `optimizer.subscribe` that measures top eigenvalue and SAM's sharpness every so many steps.
+    """A listener for `optimizer.subscribe` that measures the top eigenvalue and SAM's sharpness every few steps.
 
-    The run itself is not changed: weights, gradients, generators and statistics are as without it. With DDP, subscribe
+    The run itself does not change: weights, gradients, generators and statistics are as without it. With DDP, subscribe
     it on all ranks.
 
     Args:
         model, loss, batches, rho, mode: as in `measure`; a few fixed batches are enough.
-        every: steps from one measurement to the next.
+        every: steps between measurements.
         options: any other option of `measure`, such as `max_iterations`.
 
-    Cost: at most `max_iterations` (50) products with the Hessian, each two to four gradients, every so many steps.
+    Cost: per measurement at most `max_iterations` (50) Hessian-vector products, of two to four gradients each.
 
     Example:
         >>> def loss(model, batch):
@@ -73,19 +76,21 @@ class Watch:
         self.records: list[WatchRecord] = []
         self._what = (model, loss, check_batches(batches), check_not_negative("rho", rho))
         self._options = {"mode": check_mode(mode), **options}
+        # A misspelt option is refused here, not after the first 500 steps.
+        inspect.signature(measure).bind(*self._what, what=_MEASURED, **self._options)
 
     def __call__(self, record: StepRecord) -> None:
-        """Measure if it is time to."""
+        """Measure if it is due."""
         if self.is_due(record.step):
             self.measure(record.step)
 
     def is_due(self, step: int) -> bool:
-        """Whether it is time to measure after this step."""
+        """Whether to measure after this step."""
         return step % self.every == 0
 
     def measure(self, step: int) -> WatchRecord:
-        """Measure now, for loops whose optimizer has no listeners; the record is kept too."""
-        found = measure(*self._what, what=("top_eigenvalues", "ascent"), **self._options)
+        """Measure now, for loops whose optimizer has no `subscribe`; the record is kept too."""
+        found = measure(*self._what, what=_MEASURED, **self._options)
         assert found.top_eigenvalues is not None
         assert found.ascent is not None
         assert found.batch_ascent is not None
