@@ -51,10 +51,11 @@ def main() -> None:
     FIGURES.mkdir(parents=True, exist_ok=True)
     before = read_studies(RESULTS) if arguments.add else {}
     for path in [*folder.glob("*.json"), *folder.glob("*.md")]:
-        shutil.copyfile(path, RESULTS / path.name)
+        text = re.sub(r" --out \S+?(?=[ \"\n`])", "", path.read_text(encoding="utf-8"))  # a folder of one machine
+        (RESULTS / path.name).write_text(text, encoding="utf-8")
     for path in (folder / "figures").glob("*.svg"):
         shutil.copyfile(path, FIGURES / path.name)
-    for name, content in read_studies(folder).items():
+    for name, content in read_studies(RESULTS, list(read_studies(folder))).items():
         if name in before and (missing := _missing(before[name], content)):
             _write(STUDIES[name], _added(before[name], missing, content))
     for page in PAGES:

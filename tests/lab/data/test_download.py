@@ -184,7 +184,7 @@ def test_a_second_process_waits_and_fetches_nothing(target, other_process, capsy
     download(server.url, target, CHECKSUM)
     assert target.read_bytes() == CONTENT
     assert server.requests == [None]
-    assert capsys.readouterr().err == "tiny.tar.gz: another process is downloading it. Waiting for that.\n"
+    assert capsys.readouterr().err == "tiny.tar.gz: waiting for another process that is downloading it.\n"
     process.join(600)
     assert process.exitcode == 0
     assert files(target) == ["tiny.tar.gz"]

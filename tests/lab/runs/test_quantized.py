@@ -26,7 +26,7 @@ FOREIGN = _buffer.getvalue()
         ({"recipe": {}}, "name is missing"),
         ({"recipe": {"epochs": 0}}, "epochs: "),
         ({"model": None}, "it has no model"),
-        ({"model": {}}, "other weights than those of its quantized resnet8"),
+        ({"model": {}}, "do not match its quantized resnet8"),
         ({"step": "six"}, "it has no step"),
     ],
     ids=str,

@@ -179,7 +179,7 @@ def test_a_few_skipped_steps_are_counted(tmp_path):
     assert lines(tmp_path / "run" / "metrics.jsonl")[0]["skipped"] == 3
     assert summary(tmp_path / "run")["skipped"] == 3
     again = vsam("train", *QUICK, "--set", "method=sam", "--set", "epochs=1", "--out", "run", folder=tmp_path)
-    assert "3 skipped as not finite" in again.stdout
+    assert "3 skipped as non-finite" in again.stdout
 
 
 def test_saf_announces_its_memory_before_training(tmp_path):

@@ -124,7 +124,7 @@ def test_damaged_metrics_of_a_finished_run_are_said_and_the_command_fails(studie
 
 def test_another_scale_does_not_overwrite(studied):
     command = vsam("study", "gamma", "--scale", "paper", "--out", "out", folder=studied[0])
-    assert_refused(command, 2, "holds gamma at scale tiny, not paper")
+    assert_refused(command, 2, "has gamma at scale tiny, not paper")
 
 
 @pytest.mark.parametrize(

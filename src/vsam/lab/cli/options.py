@@ -96,5 +96,5 @@ def resumable() -> Iterator[None]:
 
 
 def typed_command() -> str:
-    """The command line as typed, recorded in results."""
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    """The command line as typed, recorded in results; `python -m vsam` is `vsam`."""
+    return shlex.join(["vsam", *sys.argv[1:]])
