@@ -52,6 +52,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"vsam\.(engine\.Engine|lab\.own\.Function|optimizer\.Options|parts\.Part|selection\.Losses)"),
 ]
 default_role = "literal"
+maximum_signature_line_length = 90
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_default_options = {"members": True, "show-inheritance": True}

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from sphinx.application import Sphinx
+from sphinx.util.inspect import signature, stringify_signature
 
 FOLDER = Path(__file__).resolve().parents[1] / "api"
 COMMENT = re.compile(r"^<!-- api: (\S+?)(?:: (.+?))? -->$", re.MULTILINE)
@@ -17,6 +18,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """What Sphinx calls."""
     app.connect("source-read", _read)
     app.connect("autodoc-process-docstring", _escape)
+    app.connect("autodoc-process-signature", _sign)
     return {"parallel_read_safe": True}
 
 
@@ -29,6 +31,16 @@ def _escape(app: Sphinx, kind: str, name: str, value: object, options: object, l
     parts = "\n".join(lines).split("`")
     parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]
     lines[:] = "`".join(parts).split("\n")
+
+
+def _sign(
+    app: Sphinx, kind: str, name: str, value: Any, options: object, arguments: str | None, returns: str | None
+) -> tuple[str, None] | None:
+    """The constructor's own arguments where `__new__` takes any, in order to explain another package's call."""
+    if kind != "class" or arguments is None or "*given" not in arguments:
+        return None
+    own = signature(value.__init__, bound_method=True)
+    return stringify_signature(own, show_return_annotation=False, unqualified_typehints=True), None
 
 
 def _directives(module_name: str, names: str | None) -> str:

@@ -1,11 +1,13 @@
 """The page on commands: `<!-- commands -->` becomes the help of every command, as the program itself gives it."""
 
 import inspect
+import re
 from typing import Any
 
 from sphinx.application import Sphinx
 
 COMMENT = "<!-- commands -->"
+OPTION = re.compile(r"(?<![\w`-])(--[a-z][a-z-]*)")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -31,7 +33,7 @@ def _sections() -> list[str]:
 def _section(name: str, command: Any) -> str:
     rows = [_row(parameter) for parameter in command.params]
     table = "\n".join(["| argument or option | default | |", "|---|---|---|", *rows])
-    return f"## vsam {name}\n\n{inspect.cleandoc(command.help or '')}\n\n{table}"
+    return f"## vsam {name}\n\n{_marked(inspect.cleandoc(command.help or ''))}\n\n{table}"
 
 
 def _row(parameter: Any) -> str:
@@ -44,4 +46,9 @@ def _row(parameter: Any) -> str:
     default = parameter.default
     is_shown = isinstance(default, str | int | float) and not isinstance(default, bool)
     shown = f"`{default}`" if is_shown else "required" if parameter.required else ""
-    return f"| `{names}` | {shown} | {(parameter.help or '').replace('|', '&#124;')} |"
+    return f"| `{names}` | {shown} | {_marked(parameter.help or '').replace('|', '&#124;')} |"
+
+
+def _marked(text: str) -> str:
+    """Options as code, so that their dashes stay."""
+    return OPTION.sub(r"`\1`", text)

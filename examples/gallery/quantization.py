@@ -73,7 +73,7 @@ def main(out: str | Path = ".") -> tuple[float, dict[int, tuple[float, int]]]:
     left.legend()
     values, counts = shown[3].unique(return_counts=True)
     right.bar(values.tolist(), counts.tolist(), color="C0")
-    right.set(xlabel="integer", ylabel="weights", title="third convolution at 3 bits: integers times one step")
+    right.set(xlabel="integer", ylabel="weights", title="integers of the third convolution at 3 bits")
     figure.savefig(Path(out) / "quantization.svg", metadata={"Date": None})
     plt.close(figure)
     return full_accuracy, results
