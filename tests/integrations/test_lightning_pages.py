@@ -79,7 +79,8 @@ def test_the_readmes_module_trains() -> None:
 
         exec(f"trainer ={loop}", names | {"Net": Whole})
     assert all(moved(instance.network) for instance in instances)
-    assert instances[1].trainer.optimizers[0].num_samples == 4
+    optimizer = instances[1].trainer.optimizers[0]
+    assert (optimizer.last.step, optimizer.num_samples) == (4, 1)
 
 
 def test_esam_and_fabrics_scaler() -> None:
