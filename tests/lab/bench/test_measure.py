@@ -58,7 +58,7 @@ def test_without_pytorch_optimizer_it_says_so(
     report = run(Plan(("tiny",), ("sgd",), ("sgd", "sam", "peer-sam"), rounds=2, memory=False))
     assert {row.method for row in report.rows} == {"sgd", "sam"}
     assert reason in report.notes[0]
-    with pytest.raises(UserError, match="Nothing is left of --methods"):
+    with pytest.raises(UserError, match="No other method was chosen with --methods"):
         run(Plan(("tiny",), ("sgd",), ("peer-sam",), rounds=2, memory=False))
 
 

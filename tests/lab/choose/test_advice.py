@@ -51,7 +51,7 @@ def test_a_time_buys_what_fits_into_it(subject):
 
 @pytest.mark.parametrize("price", [0.9, 2.1, float("nan"), float("inf")])
 def test_a_price_that_no_method_has_is_refused(price):
-    with pytest.raises(UserError, match=r"--price must lie between 1, .* and 2"):
+    with pytest.raises(UserError, match=r"--price must be between 1 .* and 2"):
         check_price(price)
 
 

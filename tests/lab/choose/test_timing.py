@@ -43,6 +43,6 @@ def test_steps_that_are_skipped_are_not_timed(tmp_path):
     subject = read_file(write(tmp_path, ("targets)", "targets) * float('nan')")))
     with (
         pytest.warns(RuntimeWarning, match="not finite"),
-        pytest.raises(RunError, match=r"a gradient was not finite.* See vsam doctor"),
+        pytest.raises(RunError, match=r"a gradient was not finite.* Run vsam doctor"),
     ):
         time_passes(subject, 0.01)

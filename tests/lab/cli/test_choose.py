@@ -39,7 +39,7 @@ def test_a_recipe_gets_json_and_a_command(tmp_path):
 def test_what_cannot_work_is_refused(tmp_path):
     path = write(tmp_path)
     cases = [
-        (("--price", "3"), "--price must lie between 1"),
+        (("--price", "3"), "--price must be between 1"),
         (("--price", "1.2", "--time", "1.5"), "give only one"),
         (("--seconds", "0"), "--seconds must be above 0 and at most 3600"),
         (("--set", "lr=1"), "are only for recipes"),

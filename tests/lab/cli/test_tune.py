@@ -140,7 +140,7 @@ def test_two_folders_share_a_database(tmp_path):
 def test_the_storage_can_come_from_the_environment(tmp_path):
     environment = {"VSAM_STORAGE": "nosuch://me:hunter2@host/name"}
     command = vsam(*ARGUMENTS, folder=tmp_path, environment=environment)
-    assert_refused(command, 2, "--storage is not the address")
+    assert_refused(command, 2, "--storage is not a database URL")
     assert "hunter2" not in command.stderr
     assert "hunter2" not in vsam("tune", "--help", folder=tmp_path, environment=environment).stdout
 
@@ -197,7 +197,7 @@ def test_what_the_user_gave_is_checked_before_a_folder_is_made(tmp_path, monkeyp
 def test_another_search_in_the_folder_is_refused(searched):
     folder, _ = searched
     before = files(folder / "search")
-    assert_refused(vsam(*ARGUMENTS, "--seeds", "2", folder=folder), 2, "holds another search", "seeds 1 instead of 2")
+    assert_refused(vsam(*ARGUMENTS, "--seeds", "2", folder=folder), 2, "has another search", "seeds 1 instead of 2")
     assert files(folder / "search") == before
 
 

@@ -48,11 +48,11 @@ def test_what_cannot_be_cut_is_explained(finished, tmp_path, changes, said):
 
 
 def test_lines_between_what_has_none_are_explained(finished, tmp_path):
-    with pytest.raises(UserError, match="needs two runs or more"):
+    with pytest.raises(UserError, match="needs at least two runs"):
         cut({"sam": opened(finished, "sam")}, tmp_path, say=print, **OPTIONS)
     one, other = opened(finished, "sam"), opened(finished, "sgd")
     noisy = other.recipe.data.model_copy(update={"noise": 0.5})
-    for change, said in (({"model": "resnet20"}, "runs of one network"), ({"data": noisy}, "the same images")):
+    for change, said in (({"model": "resnet20"}, "runs of the same network"), ({"data": noisy}, "the same images")):
         different = replace(other, recipe=other.recipe.model_copy(update=change))
         with pytest.raises(UserError, match=said):
             cut({"sam": one, "sgd": different}, tmp_path, say=print, **OPTIONS)

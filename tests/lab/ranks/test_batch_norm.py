@@ -81,5 +81,5 @@ def test_a_layer_of_another_kind_is_refused_by_name():
     class Mine(nn.BatchNorm2d):
         pass
 
-    with pytest.raises(UserError, match="Layer '1' is a Mine, whose statistics"):
+    with pytest.raises(UserError, match="Layer '1' is a Mine, which would use the statistics"):
         synchronise(nn.Sequential(nn.Flatten(), Mine(3)), CPU)

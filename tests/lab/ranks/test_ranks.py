@@ -60,7 +60,7 @@ def test_two_processes_share_what_they_must(tmp_path):
         assert one["kept"].tolist() == [0, 1, 3, 4]
         assert one["told"] == {"rank": 0}
         assert one["equal"] is None
-        assert one["unequal"].startswith("RunError: The processes do not have the same weights any more.")
+        assert one["unequal"].startswith("RunError: The processes no longer have the same weights.")
         assert one["stops"] == [False, True]
     # The average of both is the gradient of one process: 2 · 3 · (0 + 1 + 4 + 9 + 16) / 5.
     assert sum(float(one["gradient"]) for one in found) / 2 == pytest.approx(36)

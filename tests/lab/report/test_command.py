@@ -17,5 +17,5 @@ def test_a_mistake_is_one_plain_sentence(tmp_path):
     assert_refused(vsam("report", "empty", folder=tmp_path), 2, "no run in empty")
     assert_refused(vsam("report", "nowhere", folder=tmp_path), 2, "nowhere does not exist")
     make_run(tmp_path / "run")
-    assert_refused(vsam("report", "run", "-o", "page.txt", folder=tmp_path), 2, "ends in .html")
+    assert_refused(vsam("report", "run", "-o", "page.txt", folder=tmp_path), 2, "must end in .html")
     assert_refused(vsam("report", folder=tmp_path), 2, "RUNS")

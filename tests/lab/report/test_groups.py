@@ -95,7 +95,7 @@ def test_runs_of_other_length_are_not_meaned(tmp_path):
     make_run(tmp_path / "b", "sam", 1, steps_per_epoch=9)
     [group], [other] = groups_in(tmp_path)
     assert group.rows[0].seeds == 1
-    assert "other steps" in other.problems[0]
+    assert "another number of steps" in other.problems[0]
 
 
 def test_unfinished_runs_are_drawn_but_not_counted(tmp_path):
@@ -150,7 +150,7 @@ def test_no_sentence_of_a_search_says_test(tmp_path):
     )
     said = page.replace("no test images", "").replace(str(tmp_path), "")
     assert not re.search(r"\btest", said, re.IGNORECASE)
-    assert "Accuracy: on the held-out training images" in said
+    assert "Accuracy: last epoch, on the held-out training images" in said
     assert "validation accuracy of the last epoch" in said
     assert "Validation loss" in said
     files = write_report([tmp_path / "runs"], tmp_path / "report.html")

@@ -69,7 +69,7 @@ def test_nothing_but_unfinished_runs_gets_figures_of_what_is_there(tmp_path):
 @pytest.mark.parametrize("name", ["config.toml", "report", "report.txt"])
 def test_only_a_page_is_overwritten(runs, tmp_path, name):
     (tmp_path / name).write_text("precious")
-    with pytest.raises(UserError, match=r"ends in \.html"):
+    with pytest.raises(UserError, match=r"must end in \.html"):
         write_report([runs], tmp_path / name)
     assert (tmp_path / name).read_text() == "precious"
 

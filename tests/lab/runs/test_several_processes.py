@@ -180,7 +180,7 @@ def test_a_process_that_dies_ends_the_job_and_the_run_resumes(reference, tmp_pat
     shutil.copy(reference / "own.py", tmp_path)
     command = _torchrun(tmp_path, "die at 9")
     assert command.returncode != 0
-    assert "waited in vain for another one" in command.stderr
+    assert "lost contact with another one" in command.stderr
     assert "Rerun the same command to resume" in command.stderr
     assert "Signal 9 (SIGKILL)" in command.stderr
     assert [line["step"] for line in lines(tmp_path / "run/metrics.jsonl")] == [6]

@@ -111,11 +111,11 @@ def test_the_report_draws_it_beside_the_norms(sam, finished, tmp_path):
     curve = group.curve("sam", "top_eigenvalue")
     assert curve.mean.tolist() == pytest.approx([line["top_eigenvalue"] for line in lines(sam / "sharpness.jsonl")])
     page = make_page([group], [])
-    assert "Sharpness over the steps" in page
+    assert "Sharpness over steps" in page
     assert "top eigenvalue" in page
     assert len(sharpness_curves(group).axes) == 2
     (unwatched,), _ = group_runs([read_drawn(tmp_path / "sgd")])
-    assert "Sharpness over the steps" not in make_page([unwatched], [])
+    assert "Sharpness over steps" not in make_page([unwatched], [])
 
 
 def test_the_report_says_how_many_had_not_converged(sam, tmp_path):

@@ -76,13 +76,17 @@ WRONG = {
     "no batches": ([("batches = ", "data = ")], "", "defines no batches, which loss(model, batch) needs."),
     "empty": ([], "batches = iter([])", "batches is empty: give at least one batch."),
     "tensor": ([], "batches = torch.ones(3)", "batches must be a list or a loader of batches, got Tensor."),
-    "failing": ([], "def batches():\n    return 1 / 0", "batches fail in line 15: ZeroDivisionError: division by zero"),
-    "exception": ([("torch.manual_seed(0)", "1 / 0")], "", "running it fails in line 5: ZeroDivisionError"),
-    "exit": ([], "raise SystemExit(3)", "running it fails in line 14: SystemExit: 3"),
-    "syntax": ([("def loss(", "def (")], "", "is not valid Python in line 11: "),
+    "failing": (
+        [],
+        "def batches():\n    return 1 / 0",
+        "batches failed on line 15: ZeroDivisionError: division by zero",
+    ),
+    "exception": ([("torch.manual_seed(0)", "1 / 0")], "", "running it failed on line 5: ZeroDivisionError"),
+    "exit": ([], "raise SystemExit(3)", "running it failed on line 14: SystemExit: 3"),
+    "syntax": ([("def loss(", "def (")], "", "is not valid Python on line 11: "),
     "nothing": ([], "x = '\0'", "is not valid Python: source code string cannot contain null bytes."),
-    "optimizer": ([], "optimizer = 'sgd'", "optimizer must be a constructed optimizer, got str."),
-    "class": ([], "base = torch.optim.SGD", "base must be a constructed optimizer, got the class SGD."),
+    "optimizer": ([], "optimizer = 'sgd'", "optimizer must be an optimizer instance, got str."),
+    "class": ([], "base = torch.optim.SGD", "base must be an optimizer instance, got the class SGD."),
     "other": ([], "base = torch.optim.SGD([torch.ones(2, requires_grad=True)])", "trains none of model's parameters"),
 }
 
@@ -96,11 +100,11 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path, name):
 
 
 BAD_LOSSES = {
-    "vector": ("F(model(inputs), targets, reduction='none')", "must return one number, got the shape (16,)"),
+    "vector": ("F(model(inputs), targets, reduction='none')", "must return one number, got shape (16,)"),
     "number": ("F(model(inputs), targets).item()", "must return a tensor, got float."),
     "detached": ("F(model(inputs).detach(), targets)", "loss has no gradient"),
     "backward": ("backward(F(model(inputs), targets))", "must not call backward()"),
-    "raises": ("F(model(inputs[:, :3]), targets)", "loss fails in line 13: RuntimeError: mat1 and mat2"),
+    "raises": ("F(model(inputs[:, :3]), targets)", "loss failed on line 13: RuntimeError: mat1 and mat2"),
 }
 
 

@@ -69,7 +69,7 @@ def test_the_header_says_how_and_how_far_to_believe_it():
         "one run",
         "12 second gradients in 40 steps: rho=0.0512, vsam.alpha=0.3, vsam.gamma=0.5",
         "own settings, trial 0, reached 60.00 %",
-        "Runner-up was trial 1, 0.00 points behind: rho=0.3",
+        "Runner-up: trial 1, 0.00 points behind: rho=0.3",
         "standard error of about 3.2 points",
         "a single seed",
         "the best of 4 looks better than it is",

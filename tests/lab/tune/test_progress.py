@@ -37,7 +37,7 @@ def test_lines(capsys, monkeypatch):
     # Five steps in five minutes, 25 to go; then a failed trial is done with, so 20 of two whole ones.
     assert lines[1] == "trial 1 epoch   1  validation  61.50 %  at most 0:25:00 left"
     assert lines[2] == "trial 1 failed: The loss is nan at step 3.; 2 of 4 done, at most 0:20:00 left"
-    assert lines[3] == "trial 2: rho=0.2, going on at step 5 of 10"
+    assert lines[3] == "trial 2: rho=0.2, resuming at step 5 of 10"
     assert lines[4].startswith("trial 2 pruned with 62.00 % after 3 epochs; 3 of 4 done, at most 0:05:00 left")
     assert lines[5].startswith("trial 3 complete with 64.00 %; 4 of 4 done, at most 0:00:00 left")
     assert "test" not in err

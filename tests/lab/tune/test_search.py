@@ -221,7 +221,7 @@ def test_a_damaged_trial_is_repeated_and_never_scored_wrongly(searched, tmp_path
         open_search(tmp_path / "search", 1).run(Watched(stop))
     spoil(tmp_path / "search/trials/000/seed-0")
     open_search(tmp_path / "search", 1).run(Watched())
-    assert "Trial 0 is trained again from the beginning" in caplog.text
+    assert "Trial 0 is restarted" in caplog.text
     folder, _ = searched
     ours, theirs = results(open_search(tmp_path / "search", 1))[0], results(open_search(folder, TRIALS))[0]
     assert outcome(ours) == outcome(theirs)
@@ -287,7 +287,7 @@ def test_the_first_epoch_that_may_be_pruned(epochs, first):
 def test_another_search_in_the_folder_is_refused(searched, plan, trials, parts):
     folder, _ = searched
     changes = plan.pop("changes")
-    with pytest.raises(UserError, match="holds another search") as raised:
+    with pytest.raises(UserError, match="has another search") as raised:
         open_search(folder, trials, quick_plan(*changes, **plan))
     for part in parts:
         assert part in str(raised.value)

@@ -40,7 +40,7 @@ def test_a_file_is_closed_after_each_use_and_a_database_in_memory_is_kept(tmp_pa
     "url", ["nonsense", "nosuch://host/name", "redis://host", "postgresql://me:hu{nt}er2@host/name", "://hunter2@"]
 )
 def test_an_address_that_is_none_is_refused(url):
-    with pytest.raises(UserError, match="--storage is not the address") as raised:
+    with pytest.raises(UserError, match="--storage is not a database URL") as raised:
         open_database(url)
     assert "hunter2" not in str(raised.value)
     assert raised.value.__cause__ is None
@@ -71,7 +71,7 @@ def test_whatever_a_database_says_the_password_is_not_repeated(url, said):
     with pytest.raises(RunError, match=r"storage failed: .*could not connect") as raised, storage_errors(url):
         raise OperationalError("select 1", {}, Exception(f"could not connect with {said} to host {url}\nmore"))
     assert said not in str(raised.value)
-    assert "same command again" in str(raised.value)
+    assert "Rerun the same command" in str(raised.value)
     assert raised.value.__cause__ is None
     assert raised.value.__suppress_context__
 

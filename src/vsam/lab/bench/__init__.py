@@ -1,4 +1,4 @@
-"""What a method costs beyond its passes: timed beside its peers, counted exactly, and its memory measured."""
+"""What a method costs beyond its passes: time next to its peers, exact counts, and memory."""
 
 from vsam.lab.bench.counts import Counts, count_calls, count_operators, count_steps, typical
 from vsam.lab.bench.measure import Plan, Report, run

@@ -1,4 +1,4 @@
-"""The base optimizers that every method is run around."""
+"""The base optimizers that every method wraps."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 __all__ = ["BASES", "LEARNING_RATE", "Base"]
 
 LEARNING_RATE = 1e-9
-"""So small that weights stay what they are: no unit dies, no buffer decays into slow subnormal numbers."""
+"""So small that the weights hardly change: no unit dies, and no buffer decays into slow subnormal numbers."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Base:
 
     Args:
         name: on the command line.
-        kind: the class, which pytorch_optimizer constructs by itself.
-        options: what it is constructed with.
+        kind: the class, which pytorch_optimizer constructs itself.
+        options: constructor arguments.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Base:
 
     @property
     def is_fused(self) -> bool:
-        """Whether one kernel does the whole step."""
+        """Whether one kernel computes the whole step."""
         return bool(self.options.get("fused"))
 
     def make(self, parameters: Iterable[Tensor]) -> Optimizer:
@@ -38,7 +38,7 @@ class Base:
         return self.kind(parameters, **self.options)
 
     def with_foreach(self) -> "Base":
-        """The same base with `foreach=True`, which pytorch_optimizer's SAM hands on to it."""
+        """The same base with `foreach=True`, which pytorch_optimizer's SAM passes on to it."""
         return replace(self, name=f"{self.name}-foreach", options={**self.options, "foreach": True})
 
 

@@ -1,4 +1,4 @@
-"""Who is timed: the base alone, every method of ours, and pytorch_optimizer's."""
+"""What is timed: the base alone, each of our methods, and pytorch_optimizer's."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -15,36 +15,36 @@ __all__ = ["OURS", "Contestant", "Ours", "OursWithLosses", "Plain"]
 
 
 class Contestant(ABC):
-    """A training loop around one optimizer and its own copy of the problem."""
+    """A training loop with one optimizer and its own copy of the problem."""
 
     optimizer: Any
     """The method's own optimizer."""
 
     @abstractmethod
     def step(self) -> None:
-        """Take one whole training step, as the method's documentation writes it."""
+        """Take one training step, as in the method's documentation."""
 
     @property
     def num_sampled(self) -> int:
-        """How many second gradients were taken so far, without asking the device."""
+        """How many second gradients were taken so far, without a device sync."""
         return 0
 
 
 class Plain(Contestant):
-    """The base optimizer alone: the reference, which can be taken in two halves."""
+    """The base optimizer alone: the reference, which can be run in two halves."""
 
     def __init__(self, problem: Problem, base: Base) -> None:
         self.problem = problem
         self.optimizer: Optimizer = base.make(problem.model.parameters())
 
     def take_pass(self) -> None:
-        """Clear the gradients, run forward and backward."""
+        """Clear the gradients, then run forward and backward."""
         self.problem.next_batch()
         self.optimizer.zero_grad()
         self.problem.forward_backward()
 
     def step(self) -> None:
-        """One pass and the base's step."""
+        """One pass and the base optimizer's step."""
         self.take_pass()
         self.optimizer.step()
 
@@ -57,7 +57,7 @@ class Ours(Contestant):
         self.optimizer = make(base.make(problem.model.parameters()), problem.model)
 
     def step(self) -> None:
-        """One call with a closure, which clears no gradients because the optimizer does."""
+        """One call with a closure; the optimizer clears the gradients."""
         self.problem.next_batch()
         self.optimizer.step(self.problem.forward_backward)
 
@@ -68,10 +68,10 @@ class Ours(Contestant):
 
 
 class OursWithLosses(Ours):
-    """ESAM, which asks for the loss of each example."""
+    """ESAM, which needs per-sample losses."""
 
     def step(self) -> None:
-        """One call with a function of per-example losses."""
+        """One call with a function that returns per-sample losses."""
         self.problem.next_batch()
         self.optimizer.step(self.problem.losses)
 
@@ -87,11 +87,11 @@ class Entry:
         name: on the command line.
         label: in tables.
         make: builds its contestant from a problem and a base.
-        passes: gradient passes of a plain and of a sampled step; None where they differ from SGD's in kind.
-        keeps: only steps of this kind are reported (True: sampled); None reports both.
-        is_peer: it is pytorch_optimizer's.
-        refuses_fused: it cannot be run around a fused base.
-        base_of: the base that it really uses.
+        passes: gradient passes of a plain and of a sampled step; None if they are not like SGD's.
+        keeps: report only steps of this kind (True: sampled); None reports both.
+        is_peer: whether it is from pytorch_optimizer.
+        refuses_fused: whether it cannot wrap a fused base.
+        base_of: the base that it actually uses.
     """
 
     name: str
@@ -111,7 +111,7 @@ def _ours(name: str, label: str, make: Make, **options: Any) -> Entry:
     return Entry(name, label, lambda problem, base: Ours(make, problem, base), **options)
 
 
-# vSAM twice, always sampling and hardly ever, so that each round has a step of either kind.
+# vSAM twice, always sampling and almost never, so that each round has a step of both kinds.
 OURS: tuple[Entry, ...] = (
     Entry("sgd", "base alone", Plain),
     _ours("sam", "SAM", lambda base, model: vsam.SAM(base, model=model)),

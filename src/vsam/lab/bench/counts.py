@@ -1,6 +1,6 @@
 """What a step does, counted exactly: operators, Python calls, backward passes and device syncs.
 
-Counts have no noise, so a test can hold them. They depend on the versions of Python and torch, not on the machine.
+Counts have no noise, so tests can check them. They depend on the versions of Python and torch, not on the machine.
 """
 
 import gc
@@ -22,18 +22,18 @@ from vsam import tensors
 __all__ = ["Counts", "Steps", "count_calls", "count_operators", "count_step", "count_steps", "count_syncs", "typical"]
 
 SYNCS = ("aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::equal", "tolist")
-"""What has to wait for the device."""
+"""Operators that sync with the device."""
 
 
 class Steps(Protocol):
-    """Whatever takes steps and counts its second gradients."""
+    """Something that takes steps and counts its second gradients."""
 
     @property
     def num_sampled(self) -> int:
         """Second gradients so far."""
 
     def step(self) -> None:
-        """Take one whole training step."""
+        """Take one training step."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Counts:
     """One step, or the difference of two.
 
     Args:
-        sampled: the second gradient was taken.
+        sampled: whether the second gradient was taken.
         passes: calls of backward.
-        operators: dispatched operators, those of autograd's backward included.
-        calls: Python-level calls; each time that a generator goes on counts.
-        syncs: operators that wait for the device.
+        operators: dispatched operators, including those of autograd's backward.
+        calls: Python-level calls; each resumption of a generator counts.
+        syncs: operators that sync with the device.
     """
 
     sampled: bool
@@ -55,7 +55,7 @@ class Counts:
     syncs: int
 
     def beyond(self, num_passes: int, single_pass: "Counts", base: "Counts") -> "Counts":
-        """What is left without the passes and the base's own step."""
+        """The remainder after subtracting the passes and the base's own step."""
         rest = {
             name: value - num_passes * getattr(single_pass, name) - getattr(base, name)
             for name, value in asdict(self).items()
@@ -65,9 +65,9 @@ class Counts:
 
 
 def count_operators(step: Callable[[], object]) -> Counter[str]:
-    """How often each operator is dispatched, by name without its overload; `tolist` stands for itself.
+    """How often each operator is dispatched, by name without overload; `tolist` is counted under its own name.
 
-    Numbers on the CPU count as if they had to be waited for, as on a GPU.
+    Reading a number on the CPU counts as a sync, as on a GPU.
     """
     names: Counter[str] = Counter()
     with ExitStack() as stack:
@@ -88,7 +88,7 @@ def count_calls(step: Callable[[], object]) -> Counter[str]:
             names["backward pass"] += frame.f_code is torch.autograd.backward.__code__
 
     before, was_enabled = sys.getprofile(), gc.isenabled()
-    gc.disable()  # or finalizers of something else could be counted
+    gc.disable()  # or unrelated finalizers could be counted
     sys.setprofile(note)
     try:
         step()
@@ -100,12 +100,12 @@ def count_calls(step: Callable[[], object]) -> Counter[str]:
 
 
 def count_syncs(operators: Counter[str]) -> int:
-    """How many of these operators wait for the device."""
+    """How many of these operators sync with the device."""
     return sum(operators[name] for name in SYNCS)
 
 
 def count_step(first: Callable[[], object], second: Callable[[], object], sampled: bool = False) -> Counts:
-    """The counts of a step that is taken twice, once to count operators and once to count calls."""
+    """The counts of a step that runs twice, once to count operators and once to count calls."""
     operators, calls = count_operators(first), count_calls(second)
     passes = calls.pop("backward pass")
     return Counts(sampled, passes, operators.total() - operators["tolist"], calls.total(), count_syncs(operators))
@@ -115,8 +115,8 @@ def count_steps(make: Callable[[], Steps], num_steps: int, warm_up: int = 2) -> 
     """The counts of each step.
 
     Args:
-        make: builds the same training loop each time; it is built twice, because counting operators makes calls.
-        num_steps: that are counted.
+        make: builds the same training loop each time; called twice, because counting operators makes calls.
+        num_steps: steps to count.
         warm_up: steps before them.
     """
     one, other = make(), make()
@@ -128,12 +128,12 @@ def count_steps(make: Callable[[], Steps], num_steps: int, warm_up: int = 2) -> 
         before = one.num_sampled
         counts = count_step(one.step, other.step)
         found.append(Counts(**{**asdict(counts), "sampled": one.num_sampled > before}))
-        assert one.num_sampled == other.num_sampled, "the two loops took different decisions"
+        assert one.num_sampled == other.num_sampled, "the two loops made different decisions"
     return found
 
 
 def typical(counts: Sequence[Counts], sampled: bool) -> Counts | None:
-    """The most frequent counts among steps of one kind, None where there is none."""
+    """The most frequent counts among steps of one kind, None if there are none."""
     own = Counter(one for one in counts if one.sampled is sampled)
     return own.most_common(1)[0][0] if own else None
 
@@ -152,7 +152,7 @@ class _Operators(TorchDispatchMode):
 
 
 class _Lists(TorchFunctionMode):
-    """Counts the tensors that become lists, which no operator shows."""
+    """Counts calls of `tolist`, which dispatches no operator."""
 
     def __init__(self, names: Counter[str]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The whole benchmark: timing, counts and memory of every chosen method, as one report."""
+"""The benchmark: timing, counts and memory of every chosen method, as one report."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,7 +21,7 @@ from vsam.lab.runs.environment import describe_environment
 __all__ = ["Counted", "Plan", "Progress", "Report", "run"]
 
 Progress = Callable[[str, int, int], None]
-"""Is told what is measured, how many units of it there are, and how many are done."""
+"""Called with what is measured, the total number of units, and how many are done."""
 
 HUGE_METHODS = ("sam", "vsam", "peer-sam", "peer-sam-foreach")
 
@@ -34,10 +34,10 @@ class Plan:
         workloads: by name.
         bases: by name.
         methods: by name; None for all that are installed.
-        rounds: at most so many per workload and base.
+        rounds: maximum per workload and base.
         seconds: per workload and base, after which no round starts.
-        memory: whether memory is measured.
-        huge: whether it is also measured with one tensor of 500 million weights.
+        memory: whether to measure memory.
+        huge: whether to measure it also with one tensor of 500 million weights.
     """
 
     workloads: tuple[str, ...] = tuple(WORKLOADS)
@@ -51,7 +51,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Counted:
-    """The counts of a method's typical step of one kind, and what of them is beyond passes and base."""
+    """The counts of a method's typical step of one kind, and how much it adds to its passes and the base's step."""
 
     workload: str
     base: str
@@ -77,7 +77,7 @@ def _facts() -> dict[str, Any]:
 
 @dataclass
 class Report:
-    """What was measured where, and what was left out."""
+    """What was measured, where, and what was left out."""
 
     plan: Plan
     facts: dict[str, Any] = field(default_factory=_facts)
@@ -100,9 +100,9 @@ class Report:
 
 
 def run(plan: Plan, progress: Progress = lambda task, total, done: None) -> Report:
-    """Measure everything that the plan names; peers are left out where pytorch_optimizer is not installed.
+    """Measure everything in the plan; peers are left out if pytorch_optimizer is not installed.
 
-    Interrupted, it returns what was measured until then, marked as not complete.
+    If interrupted, returns what was measured so far, marked as incomplete.
     """
     report = Report(plan)
     entries = _entries(plan, report)
@@ -141,20 +141,20 @@ def _entries(plan: Plan, report: Report) -> list[Entry]:
         return entries
     ours = [entry for entry in entries if not entry.is_peer]
     if not ours:
-        raise UserError(f"{reason} Nothing is left of --methods.")
+        raise UserError(f"{reason} No other method was chosen with --methods.")
     report.notes.append(reason)
     return ours
 
 
 def _unranked(rows: Sequence[Row]) -> list[str]:
-    """A sentence that names the methods which noise hides from the best peer, if there are any."""
+    """A sentence that names the methods that noise hides from the best peer, if any."""
     names = [
         f"{row.label} ({row.kind})"
         for row in rows
         if row.to_peer is not None and not row.to_peer.is_unit and not row.to_peer.is_ranked
     ]
     where = f"{rows[0].workload}, {rows[0].base}" if rows else ""
-    return [f"{where}: too noisy to rank what they add against the best peer: {', '.join(names)}."] if names else []
+    return [f"{where}: too noisy to rank against the best peer by added time: {', '.join(names)}."] if names else []
 
 
 def _count(workload: Workload, base: Base, entries: Sequence[Entry], advance: Callable[[int], None]) -> list[Counted]:
@@ -191,9 +191,9 @@ def _count_reference(workload: Workload, base: Base) -> tuple[Counts, Counts]:
 
 def _measure_memory(entries: Sequence[Entry], report: Report, size: Size, progress: Progress) -> None:
     if not is_measurable():
-        report.notes.append("Memory was not measured: it is read from /proc/self/status, which only Linux has.")
+        report.notes.append("Memory was not measured: it is read from /proc/self/status, which exists only on Linux.")
         return
-    # Only unfused bases: the sizes of tensors do not depend on it, and every method runs.
+    # An unfused base: tensor sizes do not depend on it, and every method runs with it.
     base = next((name for name in report.plan.bases if not BASES[name].is_fused), "sgd")
     names = list(dict.fromkeys(entry.name for entry in entries if entry.name != "sgd"))
     advance = partial(progress, f"memory, {size.rows * size.columns:,} weights", len(names) + 1)

@@ -1,4 +1,4 @@
-"""How much memory a method takes beyond the base alone, each in a fresh process, in multiples of the parameters."""
+"""How much memory a method needs beyond the base alone, in multiples of the parameters; one process per method."""
 
 import gc
 import json
@@ -58,12 +58,12 @@ PROMISED = {
 """What the README promises: kept between steps, and on top of that in the second pass."""
 
 _BATCH = 2
-_TOLERANCE = 0.05  # of the parameters: activations, caches, and what the C library rounds up
+_TOLERANCE = 0.05  # of the parameters: activations, caches, and rounding by the C library
 
 
 @dataclass(frozen=True)
 class Size:
-    """The weights of the layer that is trained, and for how many steps."""
+    """The weights of the trained layer, and the number of steps."""
 
     rows: int
     columns: int
@@ -98,12 +98,12 @@ class Memory:
 
     @property
     def promise(self) -> tuple[int, int] | None:
-        """What the README says of it."""
+        """What the README promises for it."""
         return PROMISED.get(self.method)
 
     @property
     def is_within_promise(self) -> bool | None:
-        """Whether it holds."""
+        """Whether the promise holds."""
         if self.promise is None:
             return None
         kept, extra = self.promise
@@ -115,12 +115,12 @@ class Memory:
 
 
 def is_measurable() -> bool:
-    """Whether this system tells a process how much memory is resident."""
+    """Whether this system reports a process's resident memory."""
     return Path("/proc/self/status").exists()
 
 
 def check_room(size: Size, copies: int = 7) -> None:
-    """Refuse what would not fit: weights, gradients, momentum, and what vSAM has alive at its peak."""
+    """Raise if this would not fit: weights, gradients, momentum, and vSAM's tensors at the peak."""
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
@@ -128,11 +128,13 @@ def check_room(size: Size, copies: int = 7) -> None:
         available = next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable")), available)
     needed = copies * size.num_bytes
     if available < needed:
-        raise UserError(f"--huge needs {needed / 2**30:.0f} GiB of free memory, and there are {available / 2**30:.0f}.")
+        raise UserError(
+            f"--huge needs {needed / 2**30:.0f} GiB of free memory, but {available / 2**30:.0f} GiB are free."
+        )
 
 
 def measure_memory(method: str, base: str, size: Size) -> dict[str, float]:
-    """The method's kept and peak memory as the process says, base included."""
+    """The method's kept and peak memory as reported by its process, including the base."""
     command = [sys.executable, "-c", f"from {__name__} import main; main()", method, base]
     command += [str(number) for number in (size.rows, size.columns, size.steps)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -145,14 +147,14 @@ def measure_memory(method: str, base: str, size: Size) -> dict[str, float]:
 
 
 def beyond(method: str, own: dict[str, float], base: dict[str, float]) -> Memory:
-    """What is left of a method's memory without the base's; its peak counts from what it keeps."""
+    """A method's memory minus the base's; its peak is on top of what it keeps."""
     kept = own["kept"] - base["kept"]
     peak = own["peak"] - base["peak"]
     return Memory(method, kept, peak - kept, int(own["parameter_bytes"]))
 
 
 def read_status(name: str) -> int:
-    """A line of /proc/self/status in bytes: VmRSS for what is resident now, VmHWM for the most there ever was."""
+    """A line of /proc/self/status in bytes: VmRSS is resident memory now, VmHWM its peak."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
@@ -160,12 +162,12 @@ def read_status(name: str) -> int:
 def _measure(method: str, base: str, size: Size) -> dict[str, float]:
     """Resident memory in multiples of the parameters, kept after the steps and at their peak.
 
-    A layer of `rows × columns` weights on a batch of two has activations of a few kilobytes. Its tensors are larger
-    than what the C library keeps for later, so that memory is resident exactly while a tensor lives.
+    A layer of `rows × columns` weights on a batch of two has activations of a few kilobytes. Its tensors are too large
+    for the C library to cache, so memory is resident exactly while a tensor is alive.
     """
-    entry = next(entry for entry in (*OURS, *PEERS) if entry.name == method)  # of vSAM's two the one that samples
+    entry = next(entry for entry in (*OURS, *PEERS) if entry.name == method)  # of vSAM's two, the one that samples
     torch.set_num_threads(1)
-    _train(entry, base, Size(8, 8, size.steps))  # everything that is loaded on first use is loaded now
+    _train(entry, base, Size(8, 8, size.steps))  # loads everything that is loaded on first use
     gc.collect()
     before = read_status("VmRSS")
     alive = _train(entry, base, size)
@@ -184,6 +186,6 @@ def _train(entry: Entry, base: str, size: Size) -> object:
 
 
 def main() -> None:
-    """What the fresh process does: measure what its arguments say, which are method, base, rows, columns and steps."""
+    """Entry point of the fresh process: its arguments are method, base, rows, columns and steps."""
     method, base, *numbers = sys.argv[1:]
     print(json.dumps(_measure(method, base, Size(*map(int, numbers)))))

@@ -1,4 +1,4 @@
-"""The methods of pytorch_optimizer, each run as its documentation writes it."""
+"""The methods of pytorch_optimizer, each run as in its documentation."""
 
 import importlib
 import importlib.util
@@ -15,30 +15,30 @@ from vsam.lab.bench.workloads import Problem
 __all__ = ["PEERS", "PEER_SAMS", "peers_version", "why_without_peers"]
 
 PEER_SAMS = ("peer-sam", "peer-sam-foreach")
-"""The peers that compute what our SAM computes."""
+"""The peers that compute the same as our SAM."""
 
 _OLDEST = (4, 1)
 
 
 def peers_version() -> str | None:
-    """The installed version of pytorch_optimizer, None without it."""
+    """The installed version of pytorch_optimizer, if any."""
     return metadata.version("pytorch_optimizer") if importlib.util.find_spec("pytorch_optimizer") else None
 
 
 def why_without_peers() -> str | None:
-    """Why pytorch_optimizer's methods cannot be run, None where they can."""
+    """Why pytorch_optimizer's methods cannot be run, None if they can."""
     version = peers_version()
     if version is None:
         return "pytorch_optimizer is not installed: its methods were left out."
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
         return (
-            f"pytorch_optimizer {version} is older than 4.1, the oldest that is known here: its methods were left out."
+            f"pytorch_optimizer {version} is older than 4.1, the oldest supported version: its methods were left out."
         )
     return None
 
 
 class _Peer(Contestant):
-    """Takes two passes at every step and counts those that are SAM's."""
+    """Takes two passes at every step, and counts its sharpness-aware steps."""
 
     _num_sampled = 0
 
@@ -49,9 +49,9 @@ class _Peer(Contestant):
 
 
 class _FirstPassOutside(_Peer):
-    """SAM, LookSAM, FriendlySAM: backward comes first, and the closure is the second pass.
+    """SAM, LookSAM, FriendlySAM: backward runs first, and the closure is the second pass.
 
-    The examples clear the gradients inside the closure as well, which `first_step(zero_grad=True)` has done: left out.
+    The examples also clear the gradients in the closure; left out, because `first_step(zero_grad=True)` already did.
     """
 
     def __init__(self, name: str, problem: Problem, base: Base, **options: Any) -> None:
@@ -60,7 +60,7 @@ class _FirstPassOutside(_Peer):
         self.optimizer = kind(problem.model.parameters(), base.kind, **base.options, **options)
 
     def step(self) -> None:
-        """Clear, one pass, and a call with the closure."""
+        """Clear the gradients, run one pass, then call step with the closure."""
         self._num_sampled += 1
         self.problem.next_batch()
         self.optimizer.zero_grad()
@@ -69,7 +69,7 @@ class _FirstPassOutside(_Peer):
 
 
 class _LookSAM(_FirstPassOutside):
-    """Runs the closure at every step, but uses its gradient only where the direction is renewed."""
+    """Runs the closure at every step, but uses its gradient only when it renews the direction."""
 
     _num_steps = 0
 
@@ -89,7 +89,7 @@ class _WSAM(_Peer):
         self.optimizer = kind(problem.model, problem.model.parameters(), base.kind, **base.options)
 
     def step(self) -> None:
-        """Clear, and a call with the closure."""
+        """Clear the gradients, then call step with the closure."""
         self._num_sampled += 1
         self.problem.next_batch()
         self.optimizer.zero_grad()
@@ -97,7 +97,7 @@ class _WSAM(_Peer):
 
 
 class _GSAM(_Peer):
-    """Wraps a constructed base and is handed the batch."""
+    """Wraps a constructed base and receives the batch."""
 
     def __init__(self, problem: Problem, base: Base) -> None:
         library = importlib.import_module("pytorch_optimizer")
@@ -108,7 +108,7 @@ class _GSAM(_Peer):
         self.optimizer = library.GSAM(problem.model.parameters(), inner, problem.model, radius)
 
     def step(self) -> None:
-        """Hand over the batch, then step."""
+        """Pass the batch, then step."""
         self._num_sampled += 1
         self.problem.next_batch()
         criterion = torch.nn.functional.cross_entropy
@@ -130,7 +130,7 @@ PEERS: tuple[Entry, ...] = (
         "peer-sam-foreach",
         "SAM foreach",
         _first_pass_outside("SAM"),
-        refuses_fused=True,  # it hands foreach=True on to the base, and torch has either that or fused
+        refuses_fused=True,  # it passes foreach=True to the base, which torch does not allow with fused
         base_of=Base.with_foreach,
     ),
     _peer("peer-looksam", "LookSAM-5", lambda problem, base: _LookSAM("LookSAM", problem, base, k=5)),

@@ -1,4 +1,4 @@
-"""The picture of a benchmark: what each method adds to its passes, and the whole step against the base alone."""
+"""The picture of a benchmark: what each method adds to its passes, and the whole step relative to the base alone."""
 
 import io
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ _BASE, _OURS, _PEERS, _GOAL = "#808080", "#0072b2", "#d55e00", "#009e73"
 
 
 def draw(rows: Sequence[Row], caption: str) -> Figure:
-    """A row of two panels for each workload and base: added milliseconds, and multiples of the base alone."""
+    """Two panels per workload and base: added milliseconds, and multiples of the base alone."""
     places = list(dict.fromkeys((row.workload, row.base) for row in rows))
     heights = [max(2.0, 0.24 * sum((row.workload, row.base) == place for row in rows) + 0.9) for place in places]
     figure = Figure(figsize=(11, sum(heights) + 0.8), layout="constrained")
@@ -35,7 +35,7 @@ def draw(rows: Sequence[Row], caption: str) -> Figure:
 
 
 def save(figure: Figure, kind: str) -> bytes:
-    """The picture as svg or png, without a date in it."""
+    """The picture as svg or png, without a date."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, dpi=80, metadata={"Date": None} if kind == "svg" else {"Software": None})
     return buffer.getvalue()
@@ -58,7 +58,7 @@ def _bars(axes: Any, rows: Sequence[Row], value: Callable[[Row], Any], scale: fl
 
 
 def _mark_goals(left: Any, right: Any, added: Sequence[Row], own: Sequence[Row]) -> None:
-    """A green line across each bar that has a goal; what is added has its goal relative to the best peer."""
+    """A green line across each bar that has a goal; goals for added time are relative to the best peer."""
     for axes, rows, kind in ((left, added, "sampled"), (right, own, "plain")):
         for place, row in enumerate(rows):
             goal = row.goal if row.kind == kind else None

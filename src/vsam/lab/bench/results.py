@@ -1,4 +1,4 @@
-"""What the turns say: one row per method and kind of step, with goals and whether they are met."""
+"""The results of the turns: one row per method and kind of step, with goals and whether they are met."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,17 +20,17 @@ GOALS: dict[tuple[str, str, str], float] = {
     ("mlp", "vsam", "plain"): 1.10,
     ("transformer", "vsam", "plain"): 1.05,
 }
-"""Around SGD: what a sampled step adds, best peer = 1; a whole plain step, base alone = 1."""
+"""With SGD as base: what a sampled step adds, best peer = 1; a whole plain step, base alone = 1."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """A ratio of two medians and its 95 % interval, None where noise hides the divisor.
+    """A ratio of two medians and its 95 % interval, None if the divisor is lost in noise.
 
     Args:
         value: the ratio.
         interval: of the value.
-        is_unit: it is the divisor itself.
+        is_unit: whether it is the divisor itself.
     """
 
     value: float
@@ -49,14 +49,14 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Row:
-    """One method's steps of one kind on one workload around one base; times in seconds.
+    """One method's steps of one kind on one workload with one base; times in seconds.
 
     Args:
         workload, base, method, label: who and where.
         kind: sampled or plain.
-        is_peer: it is pytorch_optimizer's.
-        passes: gradient passes per step, None where they are not of SGD's kind.
-        num_turns: how many turns the medians are of.
+        is_peer: whether it is from pytorch_optimizer.
+        passes: gradient passes per step, None if they are not like SGD's.
+        num_turns: how many turns the medians are over.
         step: the whole step.
         to_base: the whole step, base alone = 1.
         added: beyond its passes and the base's own step.
@@ -78,12 +78,12 @@ class Row:
 
     @property
     def goal(self) -> float | None:
-        """What it should not exceed, if anything was set."""
+        """The upper bound that was set for it, if any."""
         return GOALS.get((self.workload, self.method, self.kind)) if self.base.startswith("sgd") else None
 
     @property
     def verdict(self) -> str | None:
-        """Whether the goal is met, missed, or the noise leaves it open."""
+        """Whether the goal is met, missed, or open because of noise."""
         if self.goal is None:
             return None
         if self.kind == "sampled" and self.to_peer is None:
@@ -106,7 +106,7 @@ class Row:
 
 
 def make_rows(workload: str, base: str, entries: Sequence[Entry], turns: Sequence[Sequence[Turn]]) -> list[Row]:
-    """A row for each entry and kind of step that was seen at least twice."""
+    """A row for each entry and kind of step that occurred at least twice."""
     groups = [
         (entry, kind, own)
         for entry, taken in zip(entries, turns, strict=True)
@@ -121,7 +121,7 @@ _Group = tuple[Entry, bool, list[Turn]]
 
 
 def _added(entry: Entry, kind: bool, turns: Sequence[Turn]) -> list[float] | None:
-    """In seconds of a machine that runs at its median speed."""
+    """In seconds, at the machine's median speed."""
     if entry.passes is None:
         return None
     unit = median(turn.reference for turn in turns)

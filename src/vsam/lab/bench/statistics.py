@@ -1,4 +1,4 @@
-"""Medians with their spread, and how sure they are."""
+"""Medians with their spread and confidence intervals."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +14,7 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class Spread:
-    """A median, the quartiles of the values, and a 95 % interval of the median itself."""
+    """A median, the quartiles of the values, and a 95 % interval of the median."""
 
     median: float
     low: float
@@ -35,12 +35,12 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def median_interval(values: Sequence[float]) -> Interval:
-    """The 95 % interval of the median over resampled values."""
+    """The bootstrap 95 % interval of the median."""
     return _middle(_medians(values, np.random.default_rng(0)))
 
 
 def ratio_interval(values: Sequence[float], others: Sequence[float]) -> Interval | None:
-    """The 95 % interval of median(values) / median(others), each resampled; None where the divisor may be zero."""
+    """The bootstrap 95 % interval of median(values) / median(others); None if the divisor may be zero."""
     generator = np.random.default_rng(0)
     divisors = _medians(others, generator)
     return None if divisors.min() <= 0 else _middle(_medians(values, generator) / divisors)

@@ -14,10 +14,10 @@ from vsam.lab.comparison.tables import markdown_table
 __all__ = ["READING", "Section", "sections", "to_markdown", "to_terminal"]
 
 READING = (
-    "CPU time of one thread; medians of interleaved rounds, quartiles in brackets. Added: the step less its passes and "
-    "the base's own step, which are timed right beside it. Best peer: the faster SAM of pytorch_optimizer; ± is half a "
-    "95 % interval, ≈ means that the difference is within the noise: not ranked. Goals are upper bounds, and open "
-    "where the interval contains them. ESAM's passes are not of SGD's kind, so that nothing can be subtracted."
+    "CPU time of one thread; medians of interleaved rounds, quartiles in brackets. Added: the step minus its passes "
+    "and the base's own step, which are timed right next to it. Best peer: the faster SAM of pytorch_optimizer; ± is "
+    "half a 95 % interval, ≈ means that the difference is within the noise: not ranked. Goals are upper bounds, open "
+    "if the interval contains them. ESAM's passes are not like SGD's, so nothing can be subtracted."
 )
 
 
@@ -31,7 +31,7 @@ class Section:
 
 
 def sections(report: Report) -> list[Section]:
-    """A table of times and one of counts for each workload and base, and one of memory for each size."""
+    """Tables of times and counts per workload and base, and of memory per size."""
     found = []
     for workload in report.plan.workloads:
         for base in report.plan.bases:

@@ -1,4 +1,4 @@
-"""One interleaved run: every contestant takes its turn in each round, next to a step of the base alone."""
+"""Interleaved timing: every contestant takes a turn in each round, next to a step of the base alone."""
 
 import gc
 import random
@@ -17,7 +17,7 @@ from vsam.lab.bench.workloads import Workload
 __all__ = ["Turn", "single_thread", "time_rounds"]
 
 WARM_UP = 6
-"""Steps before the first round: every buffer exists, and what happens every fifth step has happened."""
+"""Steps before the first round: enough to create every buffer, and to run what happens every fifth step."""
 
 FEWEST_ROUNDS = 5
 
@@ -30,7 +30,7 @@ class Turn:
         sampled: the kind of its steps.
         step: its whole step.
         reference_pass: zero_grad, forward and backward of the base alone, right before or after.
-        reference_base: the base's own step, there.
+        reference_base: the base's own step, likewise.
     """
 
     sampled: bool
@@ -45,20 +45,20 @@ class Turn:
 
     @property
     def to_base(self) -> float:
-        """The step as a multiple of that."""
+        """The step as a multiple of the reference."""
         return self.step / self.reference
 
     def added(self, passes: int) -> float:
-        """What is left of the step without its passes and the base's own step, as a multiple of that.
+        """The step minus its passes and the base's own step, as a multiple of the reference.
 
-        As multiples, turns in which the machine ran slower count no more than others.
+        As a multiple, a turn in which the machine was slow counts no more than others.
         """
         return (self.step - passes * self.reference_pass - self.reference_base) / self.reference
 
 
 @dataclass
 class _Seat:
-    """A contestant with the base alone beside it."""
+    """A contestant and its reference, the base alone."""
 
     contestant: Contestant
     reference: Plain
@@ -71,7 +71,7 @@ def single_thread() -> Iterator[None]:
     num_threads, was_enabled = torch.get_num_threads(), gc.isenabled()
     torch.set_num_threads(1)
     gc.collect()
-    gc.freeze()  # what there is already need not be looked at between rounds
+    gc.freeze()  # existing objects need not be scanned between rounds
     gc.disable()
     try:
         yield
@@ -95,12 +95,12 @@ def time_rounds(
 
     Args:
         workload: what is trained; each contestant gets a copy with the same weights and the same batch.
-        base: what is wrapped.
-        entries: who takes part.
-        rounds: at most so many.
+        base: the base optimizer.
+        entries: what to time.
+        rounds: maximum number.
         seconds: no round starts later than this, except the first five.
         advance: called with the number of completed rounds.
-        seed: of the order in which contestants take their turns, drawn anew for each round.
+        seed: for the order of turns, which is reshuffled in each round.
     """
     advance(0)
     shuffle = random.Random(seed)
@@ -140,7 +140,7 @@ def _take_turn(seat: _Seat, burst: int, reference_first: bool) -> list[Turn]:
 
 
 def _time_steps(contestant: Contestant, burst: int) -> list[tuple[bool, float]]:
-    """Kind and time of each step of a burst; where it has several, the first one only warms the caches."""
+    """Kind and time of each step of a burst; if there are several, the first only warms the caches."""
     times = []
     for _ in range(burst):
         before = contestant.num_sampled
@@ -152,7 +152,7 @@ def _time_steps(contestant: Contestant, burst: int) -> list[tuple[bool, float]]:
 
 
 def _time_reference(reference: Plain, burst: int) -> tuple[float, float]:
-    """Time of the pass and of the base's step, in the same way."""
+    """Time of the pass and of the base's step, likewise."""
     passes, bases = [], []
     for _ in range(burst):
         start = time.thread_time()

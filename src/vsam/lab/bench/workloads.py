@@ -14,15 +14,15 @@ __all__ = ["WORKLOADS", "Problem", "Workload"]
 
 NUM_CLASSES = 10
 VOCABULARY = 100
-NUM_BATCHES = 7  # prime, so that no method that samples every k-th step sees the same batches only
+NUM_BATCHES = 7  # prime, so that a method that samples every k-th step does not always see the same batches
 
 
 class Problem:
-    """A model with batches of its own.
+    """A model with its own batches.
 
     Args:
         model: in training mode.
-        batches: inputs, and a class for each; they come in turn, again and again.
+        batches: inputs and their classes; cycled through.
     """
 
     def __init__(self, model: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> None:
@@ -31,24 +31,24 @@ class Problem:
         self.next_batch()
 
     def next_batch(self) -> None:
-        """Go on to the next batch: the first thing in a step, so that all of its passes see the same."""
+        """Switch to the next batch; called first in a step, so that all of its passes see the same one."""
         self.inputs, self.targets = next(self._batches)
 
     def forward_backward(self) -> Tensor:
-        """One pass without clearing gradients, as a closure does it."""
+        """One pass without clearing gradients, as in a closure."""
         loss = functional.cross_entropy(self.model(self.inputs), self.targets)
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 
     def losses(self, keep: Tensor | None = None) -> Tensor:
-        """The loss of each example, or of those in `keep`, as ESAM asks for it."""
+        """Per-sample losses, or those of `keep`, as ESAM needs them."""
         inputs, targets = (self.inputs, self.targets) if keep is None else (self.inputs[keep], self.targets[keep])
         return functional.cross_entropy(self.model(inputs), targets, reduction="none")
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A problem that every contestant gets a copy of.
+    """A problem of which every contestant gets a copy.
 
     Args:
         name: on the command line.
@@ -65,7 +65,7 @@ class Workload:
     burst: int
 
     def build(self) -> Problem:
-        """The same weights and the same batches each time; torch's global generator is left as it was."""
+        """The same weights and batches each time; torch's global generator is left unchanged."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             model = self.make_model().train()
@@ -74,7 +74,7 @@ class Workload:
 
 
 def _mlp(depth: int = 51, width: int = 16) -> nn.Module:
-    """A deep narrow network; He's initialisation keeps its gradients from becoming subnormal, which is slow."""
+    """A deep narrow network; He initialisation keeps its gradients from becoming subnormal, which is slow."""
     layers: list[nn.Module] = []
     for number in range(depth):
         linear = nn.Linear(width, NUM_CLASSES if number == depth - 1 else width)

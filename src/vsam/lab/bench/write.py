@@ -13,7 +13,7 @@ __all__ = ["in_words", "to_json", "to_page", "write_folder"]
 
 
 def in_words(facts: Mapping[str, Any]) -> str:
-    """Where a benchmark was run, as a sentence."""
+    """The environment of a benchmark, as a sentence."""
     peers = f", pytorch_optimizer {facts['pytorch_optimizer']}" if facts["pytorch_optimizer"] else ""
     return (
         f"{facts['device']}, {facts['cores']} cores, one thread; vsam {facts['vsam']} at {facts['commit']}, "
@@ -22,7 +22,7 @@ def in_words(facts: Mapping[str, Any]) -> str:
 
 
 def to_json(report: Report, command: str) -> str:
-    """Everything that a result must state, and every number."""
+    """Everything a result must state, and every number."""
     record = {"command": command, "environment": report.facts, **report.to_dict()}
     return json.dumps(record, indent=2) + "\n"
 

@@ -1,4 +1,4 @@
-"""`vsam choose`: what each method would cost here, and the settings for a price."""
+"""`vsam choose`: what each method would cost here, and which one fits a price."""
 
 from vsam.lab.choose.advice import Advice, advise
 from vsam.lab.choose.costs import Cost, list_costs

@@ -1,4 +1,4 @@
-"""The settings for a price: which method, and the code to paste."""
+"""The method and settings for a price, with code to paste."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +12,14 @@ __all__ = ["Advice", "advise", "budget_for_time", "check_price", "check_time"]
 
 @dataclass(frozen=True)
 class Advice:
-    """What to use.
+    """A recommendation.
 
     Args:
         method: by name.
-        settings: of its class, in plain values; the length of the run is left to the code.
+        settings: arguments of its class as plain values; `total_steps` is only in the code.
         code: to paste.
-        time: what a step is expected to take, in multiples of the base optimizer's.
-        reason: why this one.
+        time: expected per step, in multiples of the base optimizer's.
+        reason: why this method.
     """
 
     method: str
@@ -30,24 +30,24 @@ class Advice:
 
 
 def check_price(price: float) -> float:
-    """Refuse a price that no method has."""
+    """Reject a price that no method has."""
     if not 1 <= price <= 2:
         raise UserError(
-            f"--price must lie between 1, the base optimizer alone, and 2, SAM, got {price:g}: it counts forward and "
+            f"--price must be between 1 (the base optimizer alone) and 2 (SAM), got {price:g}: it counts forward and "
             "backward passes per step."
         )
     return price
 
 
 def check_time(time: float) -> float:
-    """Refuse a time that is shorter than the base optimizer's."""
+    """Reject a time below the base optimizer's."""
     if not 1 <= time < float("inf"):
-        raise UserError(f"--time must be at least 1, the base optimizer's own, got {time:g}.")
+        raise UserError(f"--time must be at least 1 (the base optimizer alone), got {time:g}.")
     return time
 
 
 def budget_for_time(times: Times, time: float) -> float:
-    """The share of samples with which a step takes so many times the base optimizer's; 0 where none fits, at most 1."""
+    """The fraction of sampled steps for a mean step of `time` times the base optimizer's; clipped to 0 … 1."""
     plain, sampled = times.plain_with_memory, times.sampled_with_memory
     if sampled <= plain:  # a machine too noisy to tell
         return min(1.0, max(0.0, time - 1))
@@ -55,17 +55,17 @@ def budget_for_time(times: Times, time: float) -> float:
 
 
 def advise(subject: Subject, times: Times, price: float | None, time: float | None) -> Advice:
-    """The method and its settings for a price in passes, or for a time in multiples of the base optimizer's."""
+    """The method and settings for a price in passes, or for a time in multiples of the base optimizer's."""
     if time is not None and time >= times.sampled:
         budget = 1.0
     else:
         budget = budget_for_time(times, time) if time is not None else (price if price is not None else 1.2) - 1
     budget = int(budget * 1000 + 1e-6) / 1000  # never more than was asked for
     if budget >= 1:
-        reason = "Two passes at every step are affordable: SAM is the reference that cheaper methods aim at."
+        reason = "Your budget allows two passes at every step, and SAM is what cheaper methods try to match."
         return _advice(subject, "sam", {"rho": subject.rho}, "SAM", [], times.sampled, reason)
     if budget <= 0:
-        reason = "No second gradient fits: that leaves the base optimizer alone. msam needs none, but a rho of its own."
+        reason = "Your budget allows no second gradient, only the base optimizer. msam needs none, but its own rho."
         return Advice("sgd", {}, f"{subject.base_code}\noptimizer = base", 1.0, reason)
     plain, sampled = times.plain_with_memory, times.sampled_with_memory
     settings = {"rho": subject.rho, "budget": budget}

@@ -1,4 +1,4 @@
-"""What each method would cost here: passes, time and memory, from the steps that were timed."""
+"""What each method would cost here: passes, time and memory, from the timed steps."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,9 +10,9 @@ from vsam.lab.methods import METHODS, Method
 __all__ = ["Cost", "list_costs"]
 
 _ESTIMATED = {"ae-sam", "vsam", "vsam-a", "esam"}
-"""Methods that decide while they train: their passes are those of usual runs, not a promise."""
+"""Methods that decide during training: their passes are those of typical runs, not guaranteed."""
 _FORWARDS = {"esam": 0.5, "mesa": 0.0}
-"""Methods that take a forward pass more, and the share of a second gradient besides."""
+"""Methods with an additional forward pass, and the fraction of a second gradient on top."""
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,12 @@ class Cost:
 
     Args:
         method: by name.
-        price: passes, those of a forward pass alone as half a pass or so included.
+        price: passes; a forward pass alone counts as about half.
         time: in multiples of the base optimizer's step.
         speed_to_sam: in multiples of SAM's speed.
-        kept, extra: bytes between steps, and on top of that in the second pass, beside the base optimizer's own; None
-            where that depends on the data.
-        is_estimate: whether the number of passes is known only after a run.
+        kept, extra: bytes kept between steps, and more in the second pass, on top of the base optimizer's; None if it
+            depends on the data.
+        is_estimate: whether the number of passes is only known after a run.
     """
 
     method: str
@@ -43,12 +43,12 @@ class Cost:
 
 
 def list_costs(times: Times, num_bytes: int, budget: float) -> list[Cost]:
-    """All methods, the cheapest first.
+    """All methods, cheapest first.
 
     Args:
         times: of steps, as measured.
         num_bytes: of the parameters.
-        budget: the share of samples of the budgeted vSAM.
+        budget: the fraction of sampled steps of vsam-budget.
     """
     found = [_cost(method, times, num_bytes, budget) for method in METHODS]
     return sorted(found, key=lambda cost: cost.time)
@@ -73,9 +73,7 @@ def _time(method: Method, times: Times, price: float) -> float:
     if method.name in _FORWARDS:
         share = _FORWARDS[method.name]
         return 1.0 + times.forward + share * (times.sampled - times.plain)
-    if (
-        method.named is None and method.mixture is None
-    ):  # the base optimizer alone, or with a loss whose own time is not measured
+    if method.named is None and method.mixture is None:  # only the base optimizer; the loss's own time is not measured
         return 1.0
     keeps_memory = PROMISED[method.name][0] > 0
     plain = times.plain_with_memory if keeps_memory else times.plain

@@ -1,4 +1,4 @@
-"""How long the passes and steps of a network take here: interleaved turns on one model, and their medians."""
+"""How long a network's passes and steps take here: medians of interleaved turns on one model."""
 
 import random
 import time
@@ -22,14 +22,14 @@ _LONGEST = 10**9
 
 @dataclass(frozen=True)
 class Times:
-    """Medians over rounds, in which each kind of step had one turn.
+    """Medians over rounds; in each round, every kind of step has one turn.
 
     Args:
-        base: seconds of a step of the base optimizer alone: one pass, and its own step.
-        forward: of a forward pass without gradients, in multiples of `base`, like all that follow.
+        base: seconds per step of the base optimizer alone: one pass, and its own step.
+        forward: a forward pass without gradients, in multiples of `base`, like all that follow.
         sampled, plain: SAM's steps with and without the second gradient.
         sampled_with_memory, plain_with_memory: vSAM's, which keeps and reuses the PSF.
-        rounds: how many there were.
+        rounds: their number.
     """
 
     base: float
@@ -42,16 +42,16 @@ class Times:
 
 
 def time_passes(subject: Subject, seconds: float, advance: Callable[[float], object] = lambda spent: None) -> Times:
-    """Time the steps of the base optimizer, SAM and vSAM in turns for about so many seconds, at a learning rate of 0.
+    """Time steps of the base optimizer, SAM and vSAM in alternation for about `seconds`, at a learning rate of 0.
 
-    All of them are around the same base optimizer, so that no more memory is needed than for training with vSAM.
-    The ratios are taken within a round, where the machine is as busy for all.
+    All wrap the same base optimizer, so this needs no more memory than training with vSAM. Ratios are taken within a
+    round, where the machine is equally busy for all.
     """
     turns = _turns(subject)
     order, spent = random.Random(0), 0.0
     rounds: list[dict[str, tuple[float, ...]]] = []
-    with _at_rest(subject), explained(subject.file, "training fails"), quiet_output():
-        for turn in turns.values():  # the first step of each makes its buffers and warms the caches
+    with _at_rest(subject), explained(subject.file, "training failed"), quiet_output():
+        for turn in turns.values():  # the first step of each creates its buffers and warms the caches
             turn(subject.next_batch())
         start = time.monotonic()
         while len(rounds) < FEWEST_ROUNDS or spent < seconds:
@@ -75,7 +75,7 @@ def time_passes(subject: Subject, seconds: float, advance: Callable[[float], obj
 
 
 def _turns(subject: Subject) -> dict[str, Callable[[Any], tuple[float, ...]]]:
-    """What is timed: a turn of the base is one step, a turn of a method one sampled step and one plain step."""
+    """What is timed: a turn of the base is one step, a turn of a method is a sampled step and a plain step."""
     base, model = subject.base, subject.model
     methods = {
         "sam": vsam.SAM(base, model=model, rho=subject.rho, every=2),
@@ -103,7 +103,7 @@ def _turns(subject: Subject) -> dict[str, Callable[[Any], tuple[float, ...]]]:
             found = tuple(_timed(subject, lambda: optimizer.step(closure)) for _ in range(2))
             if optimizer.num_skipped:
                 raise RunError(
-                    "Steps cannot be timed: a gradient was not finite, so that they were skipped. See vsam doctor."
+                    "Steps cannot be timed: a gradient was not finite, so steps were skipped. Run vsam doctor."
                 )
             assert optimizer.num_samples == before + 1
             return found
@@ -115,7 +115,7 @@ def _turns(subject: Subject) -> dict[str, Callable[[Any], tuple[float, ...]]]:
 
 
 def _timed(subject: Subject, work: Callable[[], object]) -> float:
-    """Seconds that the work takes, its part on the device included; gradients are cleared before."""
+    """Seconds that the work takes, including its work on the device; clears gradients first."""
     subject.clear()
     _wait(subject.device)
     start = time.perf_counter()
@@ -131,7 +131,7 @@ def _wait(device: torch.device) -> None:
 
 @contextmanager
 def _at_rest(subject: Subject) -> Iterator[None]:
-    """A learning rate of 0, so that thousands of steps on a few batches leave the weights where they are."""
+    """Set the learning rate to 0, so that thousands of steps on a few batches leave the weights unchanged."""
     groups = [group for group in subject.base.param_groups if isinstance(group.get("lr"), float | int)]
     rates = [group["lr"] for group in groups]
     for group in groups:

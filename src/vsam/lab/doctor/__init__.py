@@ -1,4 +1,4 @@
-"""`vsam doctor`: what looks wrong with the machine, and with a user's model, loss and optimizer."""
+"""`vsam doctor`: what looks wrong with the machine, and with the user's model, loss and optimizer."""
 
 from vsam.lab.doctor.checkup import check_subject, make_optimizer
 from vsam.lab.doctor.finding import Finding

@@ -1,4 +1,4 @@
-"""A user's model, loss and optimizer: passes and dry steps, and what looks wrong in them."""
+"""Checks of a user's model, loss and optimizer with a few passes and dry steps."""
 
 import warnings
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ from vsam.rng import RngState
 
 __all__ = ["check_subject", "make_optimizer"]
 
-_LARGE = 1e4  # a gradient norm beyond this is that of a scaled loss more often than not
+_LARGE = 1e4  # a larger gradient norm usually comes from a scaled loss
 _FEW = 0.5
 
 
 def check_subject(subject: Subject, optimizer: vsam.SharpnessAware) -> list[Finding]:
-    """Everything that can be seen in a few passes and steps; stops at what makes the rest meaningless."""
+    """Everything that a few passes and steps can show; stops at problems that make the rest meaningless."""
     findings = [*_accumulated(subject), *_scaler(subject)]
     subject.clear()
     try:
@@ -32,7 +32,7 @@ def check_subject(subject: Subject, optimizer: vsam.SharpnessAware) -> list[Find
         findings += _model_argument(subject, optimizer)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            with explained(subject.file, "a step fails"), quiet_output():
+            with explained(subject.file, "a step failed"), quiet_output():
                 run = dry_run(subject, optimizer)
     except UserError as error:
         return [*findings, problem("loss", str(error))]
@@ -40,7 +40,7 @@ def check_subject(subject: Subject, optimizer: vsam.SharpnessAware) -> list[Find
 
 
 def make_optimizer(subject: Subject, method: str, settings: Mapping[str, Any]) -> vsam.SharpnessAware:
-    """The user's own optimizer, or the method around the base."""
+    """The user's own optimizer, or the method wrapped around the base."""
     if subject.optimizer is not None:
         return subject.optimizer
     try:
@@ -57,8 +57,8 @@ def _accumulated(subject: Subject) -> list[Finding]:
     return [
         problem(
             "accumulation",
-            f"{_listed(names)} have a gradient before the first step. step(closure) refuses gradients that were "
-            "accumulated before it, because the second pass cannot repeat them: loop over the micro-batches inside the "
+            f"{_listed(names)} have gradients before the first step. step(closure) rejects gradients accumulated "
+            "outside the closure, because the second pass cannot repeat them: loop over the micro-batches inside the "
             "closure (examples/accumulation.py), or call optimizer.zero_grad().",
         )
     ]
@@ -71,7 +71,7 @@ def _scaler(subject: Subject) -> list[Finding]:
             return [
                 problem(
                     "loss scaling",
-                    f"{name} is torch's GradScaler, which runs one pass: use vsam.amp.GradScaler in its place.",
+                    f"{name} is torch's GradScaler, which supports only one pass: use vsam.amp.GradScaler instead.",
                 )
             ]
     return []
@@ -83,19 +83,19 @@ def _first_pass(subject: Subject) -> list[Finding]:
     subject.backward(loss)
     value = float(loss.detach())
     if not torch.isfinite(loss.detach()):
-        return [problem("gradients", f"The loss is {value}: it must be finite. Look at the data and the weights.")]
+        return [problem("gradients", f"The loss is {value}, but must be finite. Check the data and the weights.")]
     own: dict[Tensor, str] = {one: name for name, one in subject.model.named_parameters()}
     parameters = subject.parameters
     without = [own.get(one, "a parameter") for one in parameters if one.grad is None]
     gradients = [one.grad.float() for one in parameters if one.grad is not None]
     subject.clear()
     if not gradients:
-        return [problem("gradients", "No trained parameter gets a gradient: the loss does not depend on them.")]
+        return [problem("gradients", "No trained parameter gets a gradient: the loss does not depend on any of them.")]
     norm = float(torch.stack([one.norm() for one in gradients]).norm())
     findings = [ok("loss", f"{value:.4g}, gradient norm {norm:.3g}")]
     if norm != norm or norm == float("inf"):
         return [
-            problem("gradients", "The gradient is not finite: such steps are skipped, and nothing would be learned.")
+            problem("gradients", "The gradient is not finite. Such steps are skipped, so nothing would be learned.")
         ]
     if norm == 0:
         return [problem("gradients", "The gradient is zero everywhere: there is no direction to perturb along.")]
@@ -103,41 +103,41 @@ def _first_pass(subject: Subject) -> list[Finding]:
         findings.append(
             note(
                 "loss scaling",
-                f"The gradient norm, {norm:.3g}, looks like that of a scaled loss. Return the loss itself and scale it "
-                "with vsam.amp.GradScaler; a sum over the batch should be a mean.",
+                f"The gradient norm, {norm:.3g}, looks like that of a scaled loss. Return the unscaled loss, and scale "
+                "it with vsam.amp.GradScaler; use the mean over the batch, not the sum.",
             )
         )
     if without:
-        findings.append(note("gradients", f"{_listed(without)} get no gradient: they are not used by this loss."))
+        findings.append(note("gradients", f"{_listed(without)} get no gradient: this loss does not use them."))
     if not subject.model.training:
-        findings.append(note("mode", "model is in evaluation mode: training usually follows model.train()."))
+        findings.append(note("mode", "model is in eval mode: call model.train() before training."))
     half = {str(one.dtype).removeprefix("torch.") for one in parameters} & {"float16"}
     if half:
         findings.append(
-            note("precision", "Weights in float16 lose small gradients: keep float32 weights and autocast.")
+            note("precision", "float16 weights lose small gradients: keep float32 weights and use autocast.")
         )
     return findings
 
 
 def _repeatability(subject: Subject) -> list[Finding]:
-    """Whether a pass can be repeated: the same gradient from the same weights and generators."""
+    """Whether a pass is repeatable: the same gradient from the same weights and RNG state."""
     batch, state = subject.next_batch(), RngState({one.device for one in subject.parameters})
     first = _gradients(subject, batch)
     state.restore()
     second = _gradients(subject, batch)
     if len(first) != len(second):
-        return [note("repeatability", "Two passes over one batch reach different parameters.")]
+        return [note("repeatability", "Two passes over one batch give gradients to different parameters.")]
     difference = float(sum((one - other).square().sum() for one, other in zip(first, second, strict=True)))
     size = float(sum(one.square().sum() for one in first))
     share = (difference / size) ** 0.5 if size else 0.0
     if share < 1e-3:
-        return [ok("repeatability", "a second pass repeats the first one's dropout and other random numbers")]
+        return [ok("repeatability", "a second pass repeats the dropout and other random numbers of the first")]
     return [
         problem(
             "repeatability",
-            f"Two passes over one batch from the same random state differ by {share:.0%} of the gradient: the second "
-            "pass cannot repeat the first one's dropout or augmentation, so that the PSF is mostly noise. Draw from "
-            "the global generators of torch, NumPy or random, not from one of your own, or draw before the closure.",
+            f"Two passes over one batch from the same RNG state differ by {share:.0%} of the gradient: the second pass "
+            "cannot repeat the dropout or augmentation of the first, so the PSF is mostly noise. Use the global "
+            "generators of torch, NumPy or random instead of your own, or draw random numbers before the closure.",
         )
     ]
 
@@ -151,7 +151,7 @@ def _gradients(subject: Subject, batch: Any) -> list[Tensor]:
 
 
 def _model_argument(subject: Subject, optimizer: vsam.SharpnessAware) -> list[Finding]:
-    """What is lost where the optimizer does not know the model."""
+    """What goes wrong if the optimizer does not know the model."""
     if optimizer.model is not None:
         return []
     write = f"write vsam.{type(optimizer).__name__}(base, model=model, …)"
@@ -162,20 +162,20 @@ def _model_argument(subject: Subject, optimizer: vsam.SharpnessAware) -> list[Fi
         return [
             problem(
                 "model=",
-                f"The optimizer does not know the model, so that {_listed(changed)} take in the second pass, at "
-                f"weights that are not those of the network: {write}.",
+                f"The optimizer does not know the model, so the second pass, at perturbed weights, also updates "
+                f"{_listed(changed)}: {write}.",
             )
         ]
     has_dropout = any(isinstance(one, nn.modules.dropout._DropoutNd) and one.p > 0 for one in subject.model.modules())
     if has_dropout:
-        why = "In a loop without a closure, the second pass cannot repeat dropout without the model"
+        why = "In a loop without a closure, the second pass cannot repeat dropout unless the optimizer knows the model"
         return [problem("model=", f"{why}: {write}.")]
-    return [note("model=", f"The optimizer does not know the model; nothing needs it here, but {write} to be safe.")]
+    return [note("model=", f"The optimizer does not know the model. Nothing here needs it, but to be safe {write}.")]
 
 
 def _steps(run: DryRun) -> list[Finding]:
     if run.num_skipped:
-        return [problem("steps", f"{run.num_skipped} of {run.num_steps} dry steps were skipped as not finite.")]
+        return [problem("steps", f"{run.num_skipped} of {run.num_steps} dry steps were skipped as non-finite.")]
     return [ok("steps", f"{run.num_steps} dry steps of {run.method}, {run.num_samples} with a second gradient")]
 
 
@@ -188,17 +188,17 @@ def _offset(subject: Subject, run: DryRun) -> list[Finding]:
     if run.moved >= _FEW:
         return [ok("perturbation", text)]
     if run.rho == 0:
-        return [note("perturbation", "rho is 0: this is the base optimizer, at the price of the method.")]
+        return [note("perturbation", "rho is 0: this is the base optimizer at the method's price.")]
     return [
         problem(
             "perturbation",
-            f"{text}: the steps between their numbers are larger than the offset, which is lost in rounding. Keep "
-            "float32 weights and compute in bfloat16 with torch.autocast, or take a larger rho.",
+            f"{text}: for the rest, the perturbation is lost in rounding. Keep float32 weights and compute in bfloat16 "
+            "with torch.autocast, or use a larger rho.",
         )
     ]
 
 
 def _listed(names: list[str]) -> str:
-    """Some names, and how many more there are."""
+    """The first names, and how many more there are."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more

@@ -1,4 +1,4 @@
-"""A few steps of an optimizer on a user's model, and how far the second pass was from the first."""
+"""A few steps of an optimizer on a user's model, and how many weights the perturbation moved."""
 
 from dataclasses import dataclass
 
@@ -17,14 +17,13 @@ _STEPS = 3
 
 @dataclass(frozen=True)
 class DryRun:
-    """What happened.
+    """The outcome of a dry run.
 
     Args:
         method: the name of the optimizer's class.
-        num_steps, num_samples, num_skipped: counted.
-        moved: the share of weights with a gradient that were at another value in the second pass; None if there was
-            none.
-        rho: the radius, the largest of all groups.
+        num_steps, num_samples, num_skipped: counts.
+        moved: the fraction of weights with a gradient that had another value in the second pass; None without one.
+        rho: the largest radius of all groups.
     """
 
     method: str
@@ -36,9 +35,9 @@ class DryRun:
 
 
 def dry_run(subject: Subject, optimizer: vsam.SharpnessAware) -> DryRun:
-    """Take some steps; the model is trained by them, in this process only."""
+    """Take a few steps; they train the model, but only in this process."""
     if isinstance(optimizer, vsam.ESAM):
-        raise UserError("esam needs per-sample losses, and the file has the loss of a batch: try another method.")
+        raise UserError("esam needs per-sample losses, but the file has a batch loss. Choose another --method.")
     before = optimizer.num_samples, optimizer.num_skipped
     chosen = _perturbed(subject, optimizer)
     shares: list[float] = []
@@ -49,7 +48,7 @@ def dry_run(subject: Subject, optimizer: vsam.SharpnessAware) -> DryRun:
         gradients: list[Tensor | None] = []
 
         def closure(
-            share: float = 1.0,  # nobody knows how to cut a user's batch: a share's pass runs on all of it
+            share: float = 1.0,  # a user's batch cannot be split here, so a pass on a share of it runs on all of it
             batch: object = batch,
             weights: list[Tensor] = weights,
             gradients: list[Tensor | None] = gradients,
@@ -76,7 +75,7 @@ def dry_run(subject: Subject, optimizer: vsam.SharpnessAware) -> DryRun:
 
 
 def _perturbed(subject: Subject, optimizer: vsam.SharpnessAware) -> list[Tensor]:
-    """The parameters that the method is to move: not those of groups that opt out, with SAM-ON normalisation alone."""
+    """The parameters that the method perturbs: none of groups that opt out; for SAM-ON, only normalization layers."""
     norms = norm_parameters(subject.model)
     groups = [group for group in optimizer.param_groups if group.get("perturb", True)]
     own = [one for group in groups for one in group["params"] if one.requires_grad]
@@ -84,7 +83,7 @@ def _perturbed(subject: Subject, optimizer: vsam.SharpnessAware) -> list[Tensor]
 
 
 def _moved(parameters: list[Tensor], weights: list[Tensor], gradients: list[Tensor | None]) -> float:
-    """The share of the weights with a gradient that are not where they were, of those that are to be moved."""
+    """The fraction of perturbed weights with a gradient whose value has changed."""
     count = moved = 0
     with torch.no_grad():
         for one, before, gradient in zip(parameters, weights, gradients, strict=True):

@@ -1,4 +1,4 @@
-"""One thing that was looked at."""
+"""One finding of a check."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -11,8 +11,8 @@ class Finding:
     """What was found, and what to do about it.
 
     Args:
-        level: "ok", "note" for what may be meant, "problem" for what makes results wrong or stops training.
-        subject: what was looked at, in a word or two.
+        level: "ok", "note" for what may be intended, "problem" for what makes results wrong or stops training.
+        subject: what was checked, in a word or two.
         text: what was found, and what to do.
     """
 
@@ -31,10 +31,10 @@ def ok(subject: str, text: str) -> Finding:
 
 
 def note(subject: str, text: str) -> Finding:
-    """May be meant."""
+    """May be intended."""
     return Finding("note", subject, text)
 
 
 def problem(subject: str, text: str) -> Finding:
-    """To be mended."""
+    """Needs fixing."""
     return Finding("problem", subject, text)

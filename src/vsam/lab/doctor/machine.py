@@ -1,4 +1,4 @@
-"""The machine: versions, device, threads, and data sets."""
+"""Checks of the machine: versions, device, threads and datasets."""
 
 import importlib.metadata
 import importlib.util
@@ -18,7 +18,7 @@ _EXTRAS = ("tensorboard", "optuna", "ray", "lightning", "accelerate", "transform
 
 
 def check_machine(data_dir: Path | None = None) -> list[Finding]:
-    """What there is, and what is wrong with it."""
+    """What is available, and what is wrong with it."""
     return [_versions(), _extras(), _device(), _threads(), *_data(data_dir)]
 
 
@@ -27,7 +27,7 @@ def _versions() -> Finding:
     text = f"vsam {facts['vsam']}, torch {facts['torch']}, Python {facts['python']}, {facts['system']}"
     number = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if number < _OLDEST_TORCH:
-        return problem("versions", f"{text}. torch is older than 2.6, which vsam needs: pip install -U torch.")
+        return problem("versions", f"{text}. vsam needs torch 2.6 or newer: pip install -U torch.")
     return ok("versions", text)
 
 
@@ -40,7 +40,7 @@ def _device() -> Finding:
     device = choose_device()
     text = f"{describe_environment(device)['device']} ({device.type})"
     if device.type == "cpu" and torch.version.cuda is not None:
-        return note("device", f"{text}. torch was built for CUDA {torch.version.cuda}, but finds no GPU.")
+        return note("device", f"{text}. torch was built for CUDA {torch.version.cuda}, but found no GPU.")
     return ok("device", text)
 
 
@@ -49,7 +49,7 @@ def _threads() -> Finding:
     threads = torch.get_num_threads()
     text = f"{threads} for {cores} cores"
     if threads > cores:
-        return problem("threads", f"{text}: they wait for each other. Set OMP_NUM_THREADS={cores}.")
+        return problem("threads", f"{text}: more threads than cores slow each other down. Set OMP_NUM_THREADS={cores}.")
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if load > cores + threads:
         return note("threads", f"{text}. The machine is busy (load {load:.1f}): times will vary.")
@@ -63,5 +63,5 @@ def _data(data_dir: Path | None) -> list[Finding]:
     findings = [problem("data", f"{one.name} is damaged. {one.damage}") for one in described if one.damage]
     text = f"found {', '.join(found) or 'none'}"
     if missing:
-        text += f"; not here yet, and downloaded at first use: {', '.join(missing)}"
+        text += f"; downloaded on first use: {', '.join(missing)}"
     return [ok("data", text), *findings]

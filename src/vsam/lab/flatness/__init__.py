@@ -1,3 +1,3 @@
-"""Pictures of flatness: slices that go on after a kill, figures, and a page."""
+"""Pictures of flatness: resumable slices, figures, and a page."""
 
 __all__: list[str] = []

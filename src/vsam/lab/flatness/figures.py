@@ -22,7 +22,7 @@ _NUM_LEVELS = 12
 
 
 def sharpness_figures(found: Mapping[str, Sharpness], styles: Styles, slices: Slices | None) -> dict[str, Figure]:
-    """All figures by the names of their files."""
+    """All figures, by file name."""
     with paper_look():
         made = {"sharpness-bars": _bars(found, styles)}
         if any(one.density for one in found.values()):
@@ -37,7 +37,7 @@ def sharpness_figures(found: Mapping[str, Sharpness], styles: Styles, slices: Sl
                     slices.between,
                     styles,
                     f"From {next(iter(found))} to the other runs",
-                    "position: 0 there, 1 at the other",
+                    "position: 0 at the first run, 1 at the other",
                 )
         return made
 
@@ -55,7 +55,7 @@ def _bars(found: Mapping[str, Sharpness], styles: Styles) -> Figure:
         axes.set_title(MEASURES[measure])
         if place % columns:
             axes.set_yticklabels([])
-    figure.suptitle("Bars: the errors; hatched: not converged", fontsize=9)
+    figure.suptitle("Error bars: measurement error; hatched: not converged", fontsize=9)
     return figure
 
 
@@ -76,13 +76,13 @@ def _draw_bars(axes: Axes, found: Mapping[str, Sharpness], measure: str, styles:
 
 
 def density_curve(density: Density, low: float, high: float, width: float) -> tuple[np.ndarray, np.ndarray]:
-    """Points along the eigenvalues, and the density there."""
+    """Eigenvalues and the density at each."""
     points = torch.linspace(low, high, 400, dtype=torch.float64)
     return points.numpy(), density.at(points, width).numpy()
 
 
 def shared_range(densities: list[Density]) -> tuple[float, float, float]:
-    """From where to where several densities are drawn, and how wide each eigenvalue is smeared."""
+    """The range over which densities are drawn, and the width by which each eigenvalue is smoothed."""
     low = min(one.nodes.min().item() for one in densities)
     high = max(one.nodes.max().item() for one in densities)
     room = 0.05 * (high - low) or 1.0

@@ -1,4 +1,4 @@
-"""The losses of a slice in a file, point by point, so that a grid that was killed goes on."""
+"""The losses of a slice in a file, point by point, so that a killed grid can resume."""
 
 import hashlib
 import json
@@ -13,16 +13,16 @@ from vsam.lab.files import append, read_regular, write_atomically
 __all__ = ["GridFile"]
 
 _AT_ONCE = 8
-"""Points that are written together: a kill costs no more than these."""
+"""Points written at once: a kill loses at most these."""
 
 
 class GridFile(MutableMapping[tuple[int, ...], float]):
-    """Losses by place on a grid, each kept in a file of lines as `vsam.sharpness.landscape` finds it.
+    """Losses by position on a grid, stored in a JSON-lines file as `vsam.sharpness.landscape` computes them.
 
     Args:
         folder: of all grids.
-        settings: everything that decides the losses, the checkpoint's checksum among them; they name the file, so that
-            other settings never read its points.
+        settings: everything that affects the losses, including the checkpoint's checksum; they determine the file
+            name, so that other settings never read its points.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
@@ -31,7 +31,7 @@ class GridFile(MutableMapping[tuple[int, ...], float]):
         self._points = dict(self._read())
         self._waiting: list[str] = []
         lines = [text, *(json.dumps([*place, loss]) for place, loss in self._points.items())]
-        write_atomically(self.path, "".join(f"{line}\n" for line in lines))  # without a line that a kill has cut
+        write_atomically(self.path, "".join(f"{line}\n" for line in lines))  # drops a line truncated by a kill
 
     def __getitem__(self, place: tuple[int, ...]) -> float:
         return self._points[place]
@@ -52,7 +52,7 @@ class GridFile(MutableMapping[tuple[int, ...], float]):
         return len(self._points)
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write pending points."""
         if self._waiting:
             text, self._waiting = "".join(self._waiting), []
             try:
@@ -70,5 +70,5 @@ class GridFile(MutableMapping[tuple[int, ...], float]):
                 *place, loss = json.loads(line)
                 if all(type(i) is int for i in place) and isinstance(loss, float) and not math.isnan(loss):
                     yield tuple(place), loss
-            except (ValueError, TypeError):  # cut by a kill
+            except (ValueError, TypeError):  # truncated by a kill
                 continue

@@ -1,5 +1,5 @@
 "use strict";
-// Kinds of figures that only this page has: bars with errors, contours, and surfaces that turn when they are dragged.
+// Figures that only this page has: bars with errors, contours, and surfaces that rotate when dragged.
 (() => {
   const { add, extent, format, frame } = Chart.tools;
   const STOPS = [[68, 1, 84], [65, 68, 135], [42, 120, 142], [34, 168, 132], [122, 209, 81], [253, 231, 37]];
@@ -19,7 +19,7 @@
 
   function bars(div, spec, height, series) {
     const ends = series.flatMap((one) => [0, one.value - one.error, one.value + one.error]);
-    const names = series.map((one) => `${one.name}   `); // spaces that are not shown leave room for wide letters
+    const names = series.map((one) => `${one.name}   `); // trailing spaces leave room for wide letters
     const drawn = frame(div, spec, Math.max(60 + 26 * series.length, 86), extent(ends), [Math.max(series.length, 1) - 0.5, -0.5], names);
     const { plot, x, y, box } = drawn;
     series.forEach((one, row) => {
@@ -38,7 +38,7 @@
     return { ...drawn, at };
   }
 
-  // The segments at which the losses of neighbouring points cross a level (marching squares).
+  // The segments where the losses of neighbouring points cross a level (marching squares).
   function crossings(axis, losses, level) {
     const found = [];
     for (let i = 0; i + 1 < axis.length; i += 1) {
@@ -86,7 +86,7 @@
     return { ...drawn, at };
   }
 
-  const turns = new WeakMap(); // how far each surface was turned
+  const turns = new WeakMap(); // the rotation of each surface
 
   function surface(div, spec, height, series) {
     const width = Math.max(div.clientWidth, 200);

@@ -1,4 +1,4 @@
-"""The page of `vsam sharpness`: one file that opens without a network, with bars, densities and slices."""
+"""The page of `vsam sharpness`: one file that works offline, with bars, densities and slices."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,10 +35,10 @@ def make_page(
     """The page as HTML.
 
     Args:
-        found: what was measured, by the runs' names.
+        found: the measurements, by run name.
         folders: of the runs, by name.
         styles: of the runs, by name.
-        slices: through the loss, if there are any.
+        slices: through the loss, if any.
     """
     charts: list[Chart] = []
     sections: list[_Section] = []
@@ -167,12 +167,12 @@ def _plane(slices: Slices, name: str, kind: str, styles: Styles) -> Chart:
     return Chart(name, f"Loss of {name} on the plane, {ends}.", spec, 380)
 
 
-_BARS = "Lines on the bars: the errors. Pale bars have not converged. Point at a bar to read its numbers."
-_DENSITY = "By stochastic Lanczos quadrature, each node smeared to a hundredth of the range. Drag across to zoom."
+_BARS = "Lines on the bars are errors. Pale bars have not converged. Hover over a bar for its numbers."
+_DENSITY = "By stochastic Lanczos quadrature, each node smoothed by a hundredth of the range. Drag across to zoom."
 _LINES = "Along one random direction, filter-normalised, the same for all runs before scaling; the run is at 0."
 _CONTOURS = (
-    "Two random directions, filter-normalised, the same for all runs; equal colours are equal losses in all of them, "
-    "on a logarithmic scale. The cross is the run."
+    "Two random directions, filter-normalised, the same for all runs; colours mean the same loss in all of them, on a "
+    "logarithmic scale. The cross is the run."
 )
-_SURFACES = "The same planes. Drag a surface to turn it. The height is the logarithm of the loss, the same in all."
-_BETWEEN = "The straight line from the first run, at 0, to each other one, at 1; BatchNorm's statistics move along."
+_SURFACES = "The same planes. Drag a surface to rotate it. Height is the log of the loss, the same scale in all."
+_BETWEEN = "The line from the first run, at 0, to each other run, at 1; BatchNorm's statistics are interpolated too."

@@ -1,4 +1,4 @@
-"""The slices that a picture shows: lines and planes of all runs on common axes, and lines between runs."""
+"""The slices of a picture: lines and planes for all runs on common axes, and lines between runs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Slices:
-    """Slices by the runs' names.
+    """Slices by run name.
 
     Args:
         lines: one-dimensional, along the same random direction before scaling.
         planes: two-dimensional, likewise.
-        between: from the first run, at 0, to each other one, at 1.
+        between: from the first run, at 0, to each other run, at 1.
     """
 
     lines: dict[str, Landscape]
@@ -41,19 +41,21 @@ class Slices:
 def cut(
     runs: dict[str, Opened], folder: Path, *, num_points: int, span: float, mode: str, is_between: bool, say: Say
 ) -> Slices:
-    """Compute the slices of runs; what a former call has computed is read.
+    """Compute the slices of runs; points from earlier calls are read.
 
     Args:
         runs: by name, at least one.
-        folder: where the points are kept.
+        folder: where points are stored.
         num_points: per axis; the line has twice as many.
         span: the last position on each axis; the first is its opposite.
         mode: how BatchNorm and dropout behave.
-        is_between: whether to cut the lines between runs too.
-        say: told how far it is.
+        is_between: whether to compute the lines between runs too.
+        say: called with the progress.
     """
     if num_points < 3 or num_points % 2 == 0:
-        raise UserError(f"--points must be an odd number of at least 3, so that the middle is the run: {num_points}.")
+        raise UserError(
+            f"--points must be an odd number of at least 3, so that the run is in the middle, got {num_points}."
+        )
     if not 0 < span < 1e6:
         raise UserError(f"--span must be positive, got {span:g}.")
     first, *others = runs.items()
@@ -89,12 +91,12 @@ def _slice(
 
 def _check_same(first: Opened, others: Sequence[Opened]) -> None:
     if not others:
-        raise UserError("--between needs two runs or more: it is the line from the first to each other one.")
+        raise UserError("--between needs at least two runs: it draws the line from the first to each other run.")
     for other in others:
         if other.recipe.model != first.recipe.model:
             raise UserError(
-                f"--between needs runs of one network: {first.path.parent} is a {first.recipe.model}, "
-                f"{other.path.parent} a {other.recipe.model}."
+                f"--between needs runs of the same network: {first.path.parent} is {first.recipe.model}, "
+                f"{other.path.parent} is {other.recipe.model}."
             )
         if other.recipe.data != first.recipe.data:
             raise UserError(

@@ -1,4 +1,4 @@
-"""What tables, figures and the page call runs and measures, and how they write numbers."""
+"""Names of runs and measures, and number formats, for tables, figures and the page."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ MEASURES = {
 
 
 def names_of(runs: Sequence[Opened]) -> list[str]:
-    """A short name for each run: its method, with what tells it from the others."""
+    """A short name per run: its method, plus whatever distinguishes it from the others."""
     for form in ("{label}", "{label}, seed {seed}", "{recipe}: {label}, seed {seed}", "{folder}"):
         names = [
             form.format(label=r.recipe.label, seed=r.recipe.seed, recipe=r.recipe.name, folder=r.path.parent)
@@ -31,13 +31,13 @@ def names_of(runs: Sequence[Opened]) -> list[str]:
 
 
 def estimate_of(found: Sharpness, measure: str) -> Any:
-    """The estimate of a measure; of the eigenvalues the first."""
+    """The estimate of a measure; for eigenvalues, the first."""
     one = getattr(found, measure)
     return one[0] if measure == "top_eigenvalues" and one is not None else one
 
 
 def setting_of(found: Mapping[str, Sharpness]) -> str:
-    """On what it was measured, in a sentence."""
+    """What it was measured on, in one sentence."""
     one = next(iter(found.values()))
     how = "evaluation" if one.mode == "eval" else "training"
     units = ", in units of the weights (adaptive)" if one.adaptive else ""
@@ -48,7 +48,7 @@ def setting_of(found: Mapping[str, Sharpness]) -> str:
 
 
 def cell(estimate: Any) -> str:
-    """A number with its error, and a mark where it has not converged."""
+    """A number with its error, marked if it has not converged."""
     if estimate is None:
         return "–"
     return f"{estimate.value:.3g} ± {estimate.error:.2g}{'' if estimate.converged else '*'}"

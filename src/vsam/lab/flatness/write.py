@@ -21,8 +21,8 @@ def write_pictures(rows: Mapping[str, MeasuredRun], slices: Slices | None, out: 
     """Write everything to a folder and return the files, the page first.
 
     Args:
-        rows: what was measured, by the runs' names.
-        slices: through the loss, if there are any.
+        rows: the measurements, by run name.
+        slices: through the loss, if any.
         out: the folder.
     """
     make_folder(out)
@@ -39,7 +39,7 @@ def write_pictures(rows: Mapping[str, MeasuredRun], slices: Slices | None, out: 
 
 
 def _finite(thing: Any) -> Any:
-    """The same with null for what JSON has no number for."""
+    """A copy with None for numbers that JSON cannot represent."""
     if isinstance(thing, dict):
         return {name: _finite(value) for name, value in thing.items()}
     if isinstance(thing, list | tuple):

@@ -1,3 +1,3 @@
-"""The paper's numbers as data, and its claims judged by our runs."""
+"""The paper's numbers as data, and verdicts on its claims from our runs."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""The paper's claims, each judged by the runs of our studies."""
+"""The paper's claims, each judged by our studies."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,27 +16,27 @@ __all__ = ["Verdict", "judge", "to_markdown", "to_terminal"]
 
 @dataclass(frozen=True)
 class _Claim:
-    """A claim: its study's groups are always reported, those of other studies where they hold all that is needed."""
+    """A claim. Groups of its own study are always reported, those of other studies if they have everything it needs."""
 
     sentence: str
     study: str
     unit: str
     paper: Callable[[effects.Pair | None], str]
     measure: Measure
-    by_gamma: bool = False  # whether vSAM with each γ of the study of γ is judged too
+    by_gamma: bool = False  # whether to judge vSAM also with each γ of the γ study
 
 
 def judge(studies: Mapping[str, Mapping[str, Any]]) -> list[Verdict]:
-    """A verdict for every claim of the paper and every group of runs that can speak to it.
+    """A verdict for every claim of the paper and every group of runs that has data for it.
 
-    Each claim's function in `measures` says what is measured and which rule decides; the rules are `verdicts.more` and
-    `verdicts.about`, behind the guards of `verdicts.decide`.
+    Each claim's function in `measures` says what is measured and which rule decides: `verdicts.more` or
+    `verdicts.about`, after the checks of `verdicts.decide`.
 
     Args:
-        studies: by name, each as its JSON file holds it: `scale` and `rows`. A row has the keys of a comparison's row;
-            `seed_list` and, in its order, `accuracies`, `samples_each` and `speed_to_sam_each` (ratios of speeds of
-            runs that took turns); `alpha` or `gamma` where varied; in `norms` also `psf_norms`, for each seed the means
-            of ‖PSF‖ over equal windows of the run; `recipe` and `noise` where groups differ in them.
+        studies: by name, each as in its JSON file: `scale` and `rows`. A row has the keys of a comparison's row;
+            `seed_list` and, in the same order, `accuracies`, `samples_each` and `speed_to_sam_each` (speed ratios of
+            runs that alternated); `alpha` or `gamma` if varied; in `norms` also `psf_norms`, for each seed the means
+            of ‖PSF‖ over equal windows of the run; `recipe` and `noise` if groups differ in them.
     """
     groups = collect(studies)
     return [verdict for claim in _CLAIMS for verdict in _judge(claim, groups)]
@@ -69,7 +69,7 @@ def _verdict(claim: _Claim, group: Group | None, found: Finding) -> Verdict:
 
 
 _FASTER, _FASTER_QUANTIZED = 40, 50  # percent, as the paper claims; its own numbers are 35 to 51, and 54 and 65
-# The methods that vSAM is held against in table 1.
+# The methods that vSAM is compared with in table 1.
 _BESIDES = ("sgd", "sam-5", "sam-10", "looksam-5", "esam", "saf", "mesa", "ae-sam")
 
 
@@ -94,7 +94,7 @@ _CLAIMS = (
     ),
     *(_above("vsam", label) for label in _BESIDES),
     _Claim(
-        "vSAM is more accurate than SAM-5 at like cost.",
+        "vSAM is more accurate than SAM-5 at similar cost.",
         "alpha",
         "points",
         effects.gap_at_like_cost,
@@ -123,10 +123,8 @@ _CLAIMS = (
     ),
     _above("vsam-a", "sam-5", "Sampling where it matters helps: {} is more accurate than {}.", study="ablation"),
     _above("vsam", "vsam-a", "Reusing the PSF helps: {} is more accurate than {}.", study="ablation", by_gamma=True),
-    # The paper shows it in figure 2, which is a picture only.
-    _Claim(
-        "‖PSF‖ grows over training.", "norms", "%", lambda _: "grows in a figure, without numbers", measures.psf_grows
-    ),
+    # The paper shows it only as a picture, figure 2.
+    _Claim("‖PSF‖ grows over training.", "norms", "%", lambda _: "grows in a figure, no numbers", measures.psf_grows),
     _Claim(
         "With LSQ at 4 bits vSAM is as accurate as SAM.",
         "lsq",

@@ -1,4 +1,4 @@
-"""The paper's numbers as effects, in words: what our own are held against."""
+"""The paper's numbers as effects, in words, to compare ours with."""
 
 import math
 import statistics
@@ -22,12 +22,12 @@ __all__ = [
 
 Pair = tuple[str, str]
 
-_SETTING = "two networks, setting not given"
+_SETTING = "two networks, setting not stated"
 _STUDIED = ("wrn28-10", "cifar100")
 
 
 def gap(ours: str, theirs: str) -> Callable[[Pair | None], str]:
-    """By how much a method's accuracy is above another's in Table 1.
+    """By how much one method is more accurate than another in Table 1.
 
     Args:
         ours: the method.
@@ -37,7 +37,7 @@ def gap(ours: str, theirs: str) -> Callable[[Pair | None], str]:
     def words(pair: Pair | None) -> str:
         tables = [numbers.table1(*pair) for pair in _pairs(pair)]
         rows = [(table[ours], _row(table, theirs)) for table in tables]
-        origin = ", theirs from their own paper" if any(row.source != "paper" for _, row in rows) else ""
+        origin = ", theirs quoted from their paper" if any(row.source != "paper" for _, row in rows) else ""
         return _span([our.accuracy - their.accuracy for our, their in rows], "points") + origin
 
     return words
@@ -50,7 +50,7 @@ def speed(pair: Pair | None) -> str:
 
 
 def gap_at_like_cost(pair: Pair | None) -> str:
-    """SAM-5 against the vSAM of the study of α whose number of samples is nearest."""
+    """SAM-5 against the vSAM of the α study with the closest number of samples."""
     theirs = numbers.table1(*_STUDIED)["sam-5"]
     rows = {value: row for value, row in numbers.alpha().items() if isinstance(value, float)}
     value, ours = min(rows.items(), key=lambda item: abs((item[1].samples or 0) - (theirs.samples or 0)))
@@ -68,19 +68,19 @@ def samples_saved(pair: Pair | None) -> str:
 
 
 def rise_with_alpha(pair: Pair | None) -> str:
-    """The slope of the sampled share of steps over log₂ α in the study of α."""
+    """The slope of the fraction of sampled steps over log₂ α in the α study."""
     shares = {value: 100 * row.samples / numbers.STEPS for value, row in numbers.alpha().items() if row.samples}
     return _over_alpha(shares, "points of the steps per doubling of α", digits=0)
 
 
 def gain_with_alpha(pair: Pair | None) -> str:
-    """The slope of the accuracy over log₂ α in the study of α."""
+    """The slope of the accuracy over log₂ α in the α study."""
     accuracies = {value: row.accuracy for value, row in numbers.alpha().items()}
     return _over_alpha(accuracies, "points per doubling of α", digits=2)
 
 
 def ablated(ours: str, theirs: str) -> Callable[[Pair | None], str]:
-    """By how much a method's accuracy is above another's in the ablation.
+    """By how much one method is more accurate than another in the ablation.
 
     Args:
         ours: the method.
@@ -113,7 +113,7 @@ def _quantized() -> list[dict[str, numbers.Published]]:
 
 
 def _row(table: dict[str, numbers.Published], method: str) -> numbers.Published:
-    """A method's row; for methods that the paper did not run, the one that it took from elsewhere."""
+    """A method's row; for methods that the paper did not run, the one it quotes."""
     return table[method] if method in table else table[f"{method}-published"]
 
 
@@ -125,7 +125,7 @@ def _over_alpha(values: dict[float | str, float], unit: str, digits: int) -> str
 
 
 def _pairs(pair: Pair | None) -> Sequence[Pair]:
-    """The pair, if it is one of Table 1's; else all six."""
+    """The pair, if it is in Table 1; else all six."""
     return [pair] if pair in numbers.PAIRS else numbers.PAIRS
 
 

@@ -1,4 +1,4 @@
-"""What studies hold as evidence: their rows, grouped by everything that must be alike before methods are compared."""
+"""The evidence from studies: their rows, grouped by everything that must match before methods are compared."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ __all__ = ["Group", "NotRun", "StudyRow", "collect", "samples_share", "seed_valu
 
 StudyRow = Mapping[str, Any]
 
-# Where a method is in several studies of a group, the one with most seeds speaks, and of equals the first of these.
+# If a method is in several studies of a group, the one with the most seeds counts; of ties, the first of these.
 _ORDER = ("table1", "ablation", "alpha", "gamma", "norms", "lsq")
 _ALIKE = ("recipe", "data", "model", "noise", "steps")
 _VARIED = ("alpha", "gamma")
@@ -25,7 +25,7 @@ _Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Row(BaseModel):
-    """What a row must hold before anything is computed with it; what else it holds is left alone."""
+    """What a row must contain before anything is computed from it; other keys are ignored."""
 
     model_config = ConfigDict(strict=True)
 
@@ -47,19 +47,19 @@ class _Row(BaseModel):
 
 
 class NotRun(Exception):
-    """A claim needs a run that there is not; the message says which."""
+    """A claim needs a run that does not exist; the message says which."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """The rows of one model on one data set by one recipe, at one scale; quantized runs are a group of their own.
+    """The rows of one model on one dataset with one recipe, at one scale; quantized runs form a separate group.
 
     Args:
-        name: the recipe, the model, the data and the steps, for people.
+        name: recipe, model, data and steps, for display.
         scale: of the studies.
         model: the network.
-        data: the data set.
-        is_quantized: whether these are runs of quantized networks, which speak only to the claims about those.
+        data: the dataset.
+        is_quantized: whether these are quantized networks, which count only for the claims about those.
         rows: by study.
     """
 
@@ -71,7 +71,7 @@ class Group:
     rows: dict[str, list[StudyRow]] = field(default_factory=dict)
 
     def row(self, method: str) -> StudyRow:
-        """The row of a method with its recipe's own settings; raises `NotRun` without one."""
+        """The row of a method with the recipe's own settings; raises `NotRun` if there is none."""
         rows = [row for study in _ORDER for row in self.rows.get(study, ()) if row["method"] == method]
         own = [row for row in rows if all(row.get(name) is None for name in _VARIED)]
         if not own:
@@ -79,7 +79,7 @@ class Group:
         return max(own, key=lambda row: len(row.get("seed_list", ())))
 
     def varied(self, name: str) -> list[StudyRow]:
-        """The rows of the study of α or γ, in its order."""
+        """The rows of the α or γ study, in its order."""
         return [row for row in self.rows.get(name, ()) if row.get(name) is not None]
 
     def accuracies(self, method: str) -> dict[int, float]:
@@ -88,15 +88,15 @@ class Group:
 
 
 def collect(studies: Mapping[str, Mapping[str, Any]]) -> list[Group]:
-    """The groups of all studies, in the order in which they first appear.
+    """The groups of all studies, in order of first appearance.
 
     Args:
-        studies: by name, each as its JSON file holds it.
+        studies: by name, each as in its JSON file.
     """
     groups: dict[tuple[Any, ...], Group] = {}
     for name, study in studies.items():
         kind = STUDIES.get(name)
-        if kind is not None and name not in _ORDER:  # it trains no network, or not in the paper's way
+        if kind is not None and name not in _ORDER:  # it trains no network, or not as in the paper
             continue
         is_quantized = kind is not None and kind.is_quantized
         for row in _rows(name, study):
@@ -114,7 +114,7 @@ def collect(studies: Mapping[str, Mapping[str, Any]]) -> list[Group]:
 
 
 def with_other_gammas(group: Group) -> list[Group]:
-    """The group once more for each γ of its study of γ that is not its recipe's; that row then stands for vSAM."""
+    """A copy of the group for each γ of its γ study other than the recipe's, with that row in place of vSAM's."""
     kept = {
         study: [row for row in rows if row["method"] != "vsam"]
         for study, rows in group.rows.items()
@@ -132,39 +132,39 @@ def with_other_gammas(group: Group) -> list[Group]:
 
 
 def seed_values(row: StudyRow, key: str) -> dict[int, Any]:
-    """A row's list of one value a seed, by seed, without seeds that have none; empty where the row has no such list."""
+    """A row's per-seed values, by seed, without seeds that have none; empty if the row has no such list."""
     seeds, values = row.get("seed_list", []), row.get(key, [])
     if not values:
         return {}
     if len(seeds) != len(values) or len(set(seeds)) != len(seeds):
         raise UserError(
-            f"The row of {row['method']} has {len(values)} {key} for the seeds {list(seeds)}: every run needs a seed "
-            "of its own, and one value."
+            f"The row of {row['method']} has {len(values)} {key} for the seeds {list(seeds)}: every run needs its "
+            "own seed and one value. Rerun the study."
         )
     return {seed: value for seed, value in zip(seeds, values, strict=True) if value is not None}
 
 
 def samples_share(row: StudyRow) -> float:
-    """Second gradients a step."""
+    """Second gradients per step."""
     return float(row["samples"]) / float(row["steps"])
 
 
 def _rows(name: str, study: Mapping[str, Any]) -> list[StudyRow]:
     rows = study.get("rows")
     if not isinstance(rows, list):
-        raise UserError(f"Study {name} must hold a list of rows: run it again.")
+        raise UserError(f"Study {name} must contain a list of rows. Rerun it.")
     for number, row in enumerate(rows, 1):
         try:
             _Row.model_validate(row)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "the row"
-            raise UserError(f"Row {number} of study {name}: {where}: {first['msg']}. Run the study again.") from None
+            raise UserError(f"Row {number} of study {name}: {where}: {first['msg']}. Rerun the study.") from None
     return rows
 
 
 def _is_source(row: StudyRow) -> bool:
-    """Whether quantized runs begin there, which is no method's row; older records have no role."""
+    """Whether quantized runs start from it, so that it is no method's row; older records have no role."""
     older = SOURCE if str(row.get("label", "")).endswith("-full-precision") else "run"
     return bool(row.get("role", older) == SOURCE)
 

@@ -1,4 +1,4 @@
-"""Means over seeds with their 95 % intervals, by Student's t."""
+"""Means over seeds with 95 % intervals (Student's t)."""
 
 import math
 import statistics
@@ -14,13 +14,13 @@ _CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean and where it lies with 95 % confidence, if what varies over seeds is near normal.
+    """A mean and its 95 % confidence interval, assuming that seeds vary about normally.
 
     Args:
         mean: the estimate.
         low: lower end.
         high: upper end.
-        n: how many numbers it rests on; of two samples that are not paired, the smaller one.
+        n: the sample size; of two unpaired samples, the smaller one.
         is_paired: whether differences were taken seed by seed.
     """
 
@@ -42,8 +42,8 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
 def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interval | None:
     """How much larger `ours` are than `theirs`, both by seed.
 
-    Where two seeds or more are shared, the differences within those seeds are taken; else the means are compared as
-    those of independent samples of unequal variance (Welch). None where there are too few values for either.
+    If they share at least two seeds, the differences are paired by seed; else the means are compared as independent
+    samples of unequal variance (Welch). None if there are too few values for either.
     """
     shared = sorted(ours.keys() & theirs.keys())
     found = mean_interval([ours[seed] - theirs[seed] for seed in shared])

@@ -1,4 +1,4 @@
-"""What each claim of the paper measures in a group of runs, and by which rule it is decided."""
+"""What is measured for each claim of the paper in a group of runs, and which rule decides it."""
 
 import math
 import statistics
@@ -25,14 +25,14 @@ __all__ = [
     "samples_grow_with_alpha",
 ]
 
-# No margin was chosen by looking at the effect that it judges.
-_SHARE_OF_GAIN = 0.25  # of SAM's gain over SGD: what vSAM may differ by and still be "as accurate as SAM"
+# No margin was chosen after looking at the effect it judges.
+_SHARE_OF_GAIN = 0.25  # of SAM's gain over SGD: how far vSAM may differ and still be "as accurate as SAM"
 _LEAST_GAIN = 0.5  # points; the paper's smallest gain of SAM over SGD is 0.49
 _FASTER_MARGIN = 15.0  # percent; the paper's own six range from 35 to 51
-_LIKE_COST = 0.05  # of SAM-5's passes a step
+_LIKE_COST = 0.05  # of SAM-5's passes per step
 _LEAST_RISE = 2.0  # points of the steps per doubling of α, a tenth of the paper's
 _LEAST_GROWTH = 5.0  # percent of ‖PSF‖
-_LARGEST_LOG = 700.0  # whose exponential is still a number
+_LARGEST_LOG = 700.0  # its exponential is still finite
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ Measure = Callable[[Group], Finding]
 
 
 def sam_beats_sgd(group: Group) -> Finding:
-    """SAM's accuracy minus SGD's: more, with a margin of half a point."""
+    """SAM's accuracy minus SGD's; rule `more`, with a margin of half a point."""
     found = difference(group.accuracies("sam"), group.accuracies("sgd"))
     return _judge(group, more(_LEAST_GAIN), found, f"margin {_LEAST_GAIN} points")
 
 
 def as_accurate_as_sam(group: Group) -> Finding:
-    """vSAM's accuracy minus SAM's: about 0 or more, within a quarter of SAM's gain over SGD.
+    """vSAM's accuracy minus SAM's; rule `about` 0 or more, within a quarter of SAM's gain over SGD.
 
-    Where SAM has no gain over SGD to keep, being like SAM means nothing: then nothing is supported.
+    If SAM has no gain over SGD, matching SAM means nothing, and the claim cannot be supported.
     """
     found = difference(group.accuracies("vsam"), group.accuracies("sam"))
     margin, words = _margin(group)
@@ -64,7 +64,7 @@ def as_accurate_as_sam(group: Group) -> Finding:
 
 
 def about_faster(percent: float) -> Measure:
-    """vSAM's speed over SAM's, by seed: about so many percent faster, give or take 15."""
+    """vSAM's speed over SAM's, by seed; rule `about` this many percent faster, ± 15."""
 
     def measure(group: Group) -> Finding:
         words = f"margin {_FASTER_MARGIN:.0f} %; vsam sampled {_percent(group.row('vsam'))}"
@@ -74,7 +74,7 @@ def about_faster(percent: float) -> Measure:
 
 
 def above(ours: str, theirs: str) -> Measure:
-    """A method's accuracy minus another's, whatever they cost: more, with a quarter of SAM's gain as margin.
+    """One method's accuracy minus another's, whatever they cost; rule `more`, margin a quarter of SAM's gain.
 
     Args:
         ours: the method.
@@ -85,9 +85,9 @@ def above(ours: str, theirs: str) -> Measure:
 
 
 def above_sam_5_at_like_cost(group: Group) -> Finding:
-    """The same for the vSAM of all α and γ whose passes a step are nearest to SAM-5's, if within 5 % of them.
+    """The same for the vSAM, of all α and γ, whose passes per step are closest to SAM-5's, if within 5 %.
 
-    It is chosen by cost and never by accuracy.
+    It is chosen by cost, never by accuracy.
     """
     theirs = group.row("sam-5")
     cost = 1 + samples_share(theirs)
@@ -99,12 +99,12 @@ def above_sam_5_at_like_cost(group: Group) -> Finding:
             raise
     ours = min(candidates, key=lambda row: abs(1 + samples_share(row) - cost))
     if abs(1 + samples_share(ours) - cost) > _LIKE_COST * cost:
-        raise NotRun(f"no vSAM run costs about as much as SAM-5; in the nearest, {_costs(ours, theirs)}")
+        raise NotRun(f"no vSAM run costs about as much as SAM-5; in the closest, {_costs(ours, theirs)}")
     return _above(group, ours, theirs)
 
 
 def fewer_samples_than_ae_sam(group: Group) -> Finding:
-    """AE-SAM's second gradients minus vSAM's, in percent of the steps: more than 0."""
+    """AE-SAM's second gradients minus vSAM's, in percent of the steps; rule `more` than 0."""
     theirs, ours = rows = group.row("ae-sam"), group.row("vsam")
     shares = [
         {seed: 100 * samples / row["steps"] for seed, samples in seed_values(row, "samples_each").items()}
@@ -114,9 +114,9 @@ def fewer_samples_than_ae_sam(group: Group) -> Finding:
 
 
 def samples_grow_with_alpha(group: Group) -> Finding:
-    """For each seed the slope of the sampled share of steps over log₂ α: more, by 2 points per doubling of α.
+    """Per seed, the slope of the fraction of sampled steps over log₂ α; rule `more`, by 2 points per doubling of α.
 
-    A slope that rests on fewer than half of the steps from one α to the next is no support.
+    A slope does not count as support if fewer than half of the steps from one α to the next rise.
     """
     rows = _alphas(group)
     found = _slope(rows, "samples_each", 100 / rows[0]["steps"])
@@ -130,17 +130,17 @@ def samples_grow_with_alpha(group: Group) -> Finding:
 
 
 def accuracy_grows_with_alpha(group: Group) -> Finding:
-    """For each seed the slope of the accuracy over log₂ α: more than 0."""
+    """Per seed, the slope of the accuracy over log₂ α; rule `more` than 0."""
     rows = _alphas(group)
     found = _slope(rows, "accuracies")
     return _judge(group, more(None), found, f"{len(rows)} values of α")
 
 
 def psf_grows(group: Group) -> Finding:
-    """For each seed the mean ‖PSF‖ over the last quarter of the run against the first: more, with a margin of 5 %.
+    """Per seed, the mean ‖PSF‖ over the last quarter of the run against the first; rule `more`, with a margin of 5 %.
 
-    SAM's runs are judged, which take the PSF at every step, and vSAM's where there are none. Ratios are averaged by
-    their logarithms.
+    Judged on SAM's runs, which compute the PSF at every step; on vSAM's if there are none. Ratios are averaged as
+    logarithms.
     """
     rows = [row for row in group.rows.get("norms", ()) if row.get("psf_norms") and row["method"] in ("sam", "vsam")]
     if not rows:
@@ -156,7 +156,7 @@ def psf_grows(group: Group) -> Finding:
 
 
 def faster_by(percent: float) -> Measure:
-    """vSAM's speed over SAM's, by seed: more than so many percent faster."""
+    """vSAM's speed over SAM's, by seed; rule `more` than this many percent faster."""
 
     def measure(group: Group) -> Finding:
         found = _speedup(group)
@@ -168,7 +168,7 @@ def faster_by(percent: float) -> Measure:
 
 
 def _alphas(group: Group) -> list[StudyRow]:
-    """The rows of the study of α by α, three or more."""
+    """The rows of the α study, sorted by α; at least three."""
     rows = sorted((row for row in group.varied("alpha") if row["alpha"] > 0), key=lambda row: float(row["alpha"]))
     if len(rows) < 3:
         raise NotRun("fewer than three values of α above 0")
@@ -189,37 +189,37 @@ def _speedup(group: Group) -> Interval | None:
     group.row("sam")
     ratios = seed_values(group.row("vsam"), "speed_to_sam_each")
     if not ratios:
-        raise NotRun("vSAM and SAM had too few turns in common to compare their speeds")
+        raise NotRun("vSAM and SAM shared too few turns to compare their speeds")
     return mean_interval([100 * (ratio - 1) for ratio in ratios.values()])
 
 
 def _above(group: Group, ours: StudyRow, theirs: StudyRow) -> Finding:
-    """A row's accuracy minus another's: more, with a quarter of SAM's gain as margin."""
+    """One row's accuracy minus another's; rule `more`, margin a quarter of SAM's gain."""
     found = difference(seed_values(ours, "accuracies"), seed_values(theirs, "accuracies"))
     margin, words = _margin(group)
     return _judge(group, more(margin), found, f"{_costs(ours, theirs)}; {words}")
 
 
 def _judge(group: Group, rule: Rule, found: Interval | None, words: str) -> Finding:
-    """What a rule says of an effect, unless there is too little to apply it to; the reason ends with the words."""
+    """The rule's verdict on an effect, unless there is too little data; the reason ends with `words`."""
     verdict, why = decide(rule, found, group.scale)
     return Finding(found, verdict, "; ".join(text for text in (why, words) if text))
 
 
 def _margin(group: Group) -> tuple[float | None, str]:
-    """A quarter of SAM's gain over SGD in the same group, if there is one, and the words for it."""
+    """A quarter of SAM's gain over SGD in the same group, if there is one, and a description of it."""
     try:
         gain = difference(group.accuracies("sam"), group.accuracies("sgd"))
     except NotRun:
-        return None, "no margin, because SAM's gain over SGD was not measured here"
+        return None, "no margin: SAM's gain over SGD was not measured here"
     if gain is None or gain.n < FEWEST_SEEDS or not gain.low > 0:
-        return None, "no margin, because SAM is not shown to be ahead of SGD here"
+        return None, "no margin: SAM was not shown to beat SGD here"
     margin = _SHARE_OF_GAIN * gain.mean
     return margin, f"margin {margin:.2f} points, a quarter of SAM's gain over SGD"
 
 
 def _log_growth(norms: Sequence[float | None]) -> float | None:
-    """The logarithm of the last quarter's mean over the first quarter's."""
+    """The logarithm of the last quarter's mean divided by the first quarter's."""
     known = [value for value in norms if value is not None and value > 0]
     quarter = len(known) // 4
     if not quarter:
@@ -228,7 +228,7 @@ def _log_growth(norms: Sequence[float | None]) -> float | None:
 
 
 def _course(row: StudyRow) -> str:
-    """Where ‖PSF‖ began, where it was lowest and where it ended, averaged over seeds: it need not rise all the way."""
+    """The first, lowest and last ‖PSF‖, averaged over seeds: it need not rise all the way."""
     known = [[value for value in norms if value is not None] for norms in seed_values(row, "psf_norms").values()]
     courses = [(norms[0], min(norms), norms[-1]) for norms in known if norms]
     if not courses:

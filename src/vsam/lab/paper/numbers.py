@@ -1,4 +1,4 @@
-"""The paper's numbers, as data, and which of them a run of ours may stand beside."""
+"""The paper's numbers as data, and which of them a run of ours may be compared with."""
 
 import re
 import tomllib
@@ -32,19 +32,19 @@ __all__ = [
 ]
 
 PAIRS = tuple((model, data) for model in ("resnet18", "wrn28-10", "pyramidnet110") for data in ("cifar10", "cifar100"))
-"""The six pairs of model and data in Table 1."""
+"""The six model and dataset pairs of Table 1."""
 
-# Paper: the α study does not say its γ, nor the γ study its α. The rows α = 0.13 and γ = 0.8 agree in every number, so
-# they are one experiment.
+# Paper: the α study does not state its γ, nor the γ study its α. The rows α = 0.13 and γ = 0.8 have identical numbers,
+# so they are one experiment.
 ALPHA_STUDY_GAMMA = 0.8
 GAMMA_STUDY_ALPHA = 0.13
 
 STEPS = 78_200
 NUM_IMAGES = {"train": 50_000, "test": 10_000}
 FEWEST_PARAMETERS, MOST_MILLIONS = 11_173_962, 36
-"""Of Table 1: steps of every run, images, parameters of its smallest network and millions of its largest."""
+"""Table 1: steps per run, images, parameters of the smallest network and, in millions, of the largest."""
 
-# What tells runs of one experiment apart, or changes speed and records but no result.
+# Settings that distinguish runs of one experiment, or affect speed and logging but not the result.
 _FREE = {"name", "method", "variant", "seed", "channels_last", "compile", "norms", "checkpoint_seconds", "role"}
 _SETTING = re.compile(r"-(alpha|gamma)-([0-9.e+-]*[0-9])")
 _LABEL = re.compile(rf"(?P<method>.+?)(?P<varied>(?:{_SETTING.pattern})*)")
@@ -52,15 +52,15 @@ _LABEL = re.compile(rf"(?P<method>.+?)(?P<varied>(?:{_SETTING.pattern})*)")
 
 @dataclass(frozen=True)
 class Published:
-    """A number of the paper's; None where the paper has none.
+    """A number from the paper; None where it has none.
 
     Args:
-        accuracy: test accuracy in percent, by the authors' program that of the best epoch.
+        accuracy: test accuracy in percent; in the authors' code, that of the best epoch.
         std: its standard deviation over three seeds.
         samples: second gradients of 78,200 steps.
         ais: images per second on an RTX 3090.
         of_sam: the speed in percent of SAM's.
-        source: who measured it: the paper, or the method's own paper, from which this one took it.
+        source: who measured it: the paper, or the method's own paper, which this one quotes.
     """
 
     accuracy: float
@@ -72,7 +72,7 @@ class Published:
 
 
 def table1(model: str, data: str) -> dict[str, Published]:
-    """Table 1 by method, where `esam-published` and the like are not the paper's own runs.
+    """Table 1 by method; `esam-published` and the like are not the paper's own runs.
 
     Args:
         model: resnet18, wrn28-10 or pyramidnet110.
@@ -82,13 +82,13 @@ def table1(model: str, data: str) -> dict[str, Published]:
 
 
 def alpha() -> dict[float | str, Published]:
-    """The study of α with WRN-28-10 on CIFAR-100, by α, and by "sam"."""
+    """The α study with WRN-28-10 on CIFAR-100, by α, and by "sam"."""
     rows = _rows(_paper()["alpha"]["wrn28_10"]["cifar100"])
     return {name if name == "sam" else float(name): row for name, row in rows.items()}
 
 
 def gamma() -> dict[float, Published]:
-    """The study of γ with WRN-28-10 on CIFAR-100, by γ."""
+    """The γ study with WRN-28-10 on CIFAR-100, by γ."""
     return {float(name): row for name, row in _rows(_paper()["gamma"]["wrn28_10"]["cifar100"]).items()}
 
 
@@ -113,15 +113,14 @@ def lsq(model: str) -> dict[str, Published]:
 def reference(recipe: Recipe, label: str) -> Published | None:
     """The paper's number for a run, if the run's setting is the paper's; else None.
 
-    The setting is the paper's where everything that decides the result is as in the recipe that ships for the pair of
+    The setting is the paper's if everything that affects the result is as in the recipe that ships for the pair of
     model and data; both variants of vSAM count, because the paper prints one and its authors released the other. The
-    paper gives no setting for quantized runs, and numbers that it took from elsewhere have settings of their own:
-    neither is ever a reference. A search's trial is measured on other images than the paper's test images, so it has
-    none either.
+    paper states no setting for quantized runs, and numbers that it quotes have their own settings: neither is ever a
+    reference. Trials of a search are not measured on the paper's test images, so they have none either.
 
     Args:
         recipe: of the run.
-        label: the method, or the method and what was varied, as in `vsam-alpha-0.1-gamma-0.8`; it must be true.
+        label: the method and what was varied, if anything, as in `vsam-alpha-0.1-gamma-0.8`; must match.
     """
     found = _LABEL.fullmatch(label)
     varied = dict(_SETTING.findall(found["varied"])) if found else {}
@@ -138,13 +137,13 @@ def reference(recipe: Recipe, label: str) -> Published | None:
 
 
 def references(recipes: Mapping[str, Recipe]) -> dict[str, Published]:
-    """Those of some runs' recipes, by the same names, that have one."""
+    """The references of several recipes, by the same names; those without one are left out."""
     found = {name: reference(recipe, recipe.label) for name, recipe in recipes.items()}
     return {name: numbers for name, numbers in found.items() if numbers is not None}
 
 
 def _varied(recipe: Recipe) -> Published | None:
-    """The row of the studies of α and γ whose setting a recipe is."""
+    """The row of the α and γ studies that matches a recipe's setting."""
     if (recipe.model, recipe.data.name, recipe.method) != ("wrn28-10", "cifar100", "vsam"):
         return None
     if _is_papers(recipe, {"alpha": recipe.vsam.alpha, "gamma": ALPHA_STUDY_GAMMA}):
@@ -155,7 +154,7 @@ def _varied(recipe: Recipe) -> Published | None:
 
 
 def _is_papers(recipe: Recipe, varied: dict[str, float]) -> bool:
-    """Whether a recipe is the shipped one, up to the settings of vSAM that a study varies."""
+    """Whether a recipe is the shipped one, except for the settings of vSAM that a study varies."""
     if (recipe.model, recipe.data.name) not in PAIRS:
         return False
     shipped = _shipped(recipe.model, recipe.data.name)
@@ -164,7 +163,7 @@ def _is_papers(recipe: Recipe, varied: dict[str, float]) -> bool:
 
 
 def _what_decides(recipe: Recipe, method: str) -> dict[str, Any]:
-    """The settings that decide the result of a method's run."""
+    """The settings that affect the result of a method's run."""
     settings, row = recipe.model_dump(), find_method(method)
     for name in _FREE | {section for other in METHODS for section in other.sections - row.sections}:
         settings.pop(name, None)

@@ -1,4 +1,4 @@
-"""The verdicts of all runs in short: a tally, and one line per claim."""
+"""The verdicts in short: a tally, and one line per claim."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ Word = Decision | Literal["mixed"]
 _WORDS: tuple[Word, ...] = ("supported", "mixed", "not supported", "contradicted", "undecided", "not run")
 LEGEND = (
     "for, against, open: settings whose 95 % interval over seeds agrees with the claim, excludes it, or does neither "
-    "(as with fewer than 3 seeds, or tiny runs). supported: most settings are for it. contradicted: most say the "
+    "(e.g. fewer than 3 seeds, or tiny runs). supported: most settings are for it. contradicted: most say the "
     "opposite. not supported: most are against it, or some are and none is for it. mixed: some are for it, but not "
     "most. undecided: all leave it open."
 )
@@ -32,10 +32,10 @@ class ClaimSummary:
 
     Args:
         claim: in a sentence.
-        verdict: that of more than half of the settings in which it was run, else `mixed` where some support it, `not
-            supported` where some are against it and none supports it, `undecided` where none decides it.
+        verdict: that of more than half of the settings in which it was run, else `mixed` if some support it, `not
+            supported` if some are against it and none supports it, `undecided` if none decides it.
         num_for: settings that support it.
-        num_against: settings that do not support it, or contradict it.
+        num_against: settings that fail to support it, or contradict it.
         num_open: settings that leave it undecided.
         verdicts: one per setting.
     """
@@ -66,13 +66,13 @@ class Summary:
 
     @property
     def counts(self) -> dict[Word, int]:
-        """How many claims got each verdict; those that none got are left out."""
+        """How many claims got each verdict; verdicts without claims are left out."""
         found = Counter(one.verdict for one in self.claims)
         return {word: found[word] for word in _WORDS if found[word]}
 
     @property
     def tally(self) -> str:
-        """The counts in a sentence."""
+        """The counts in one sentence."""
         counts = ", ".join(f"{count} {word}" for word, count in self.counts.items())
         return f"{len(self.claims)} claims of the paper, judged by our runs: {counts}."
 
@@ -82,13 +82,13 @@ class Summary:
 
 
 def claims_in(folder: Path) -> Summary | None:
-    """The paper's claims, judged by the studies in a folder; None where it holds none."""
+    """The paper's claims, judged by the studies in a folder; None if it has none."""
     studies = read_studies(folder)
     return summarise(judge(studies)) if studies else None
 
 
 def judge_folders(folders: Sequence[Path]) -> tuple[list[tuple[Path, Summary]], list[str]]:
-    """The verdicts of every folder that holds studies, and what is wrong with those that cannot be read."""
+    """The verdicts for every folder with studies, and what is wrong with those that cannot be read."""
     found: list[tuple[Path, Summary]] = []
     problems: list[str] = []
     for folder in folders:
@@ -102,7 +102,7 @@ def judge_folders(folders: Sequence[Path]) -> tuple[list[tuple[Path, Summary]], 
 
 
 def summarise(verdicts: Sequence[Verdict]) -> Summary:
-    """Gather the verdicts of each claim; `judge` gives them."""
+    """Group the verdicts of `judge` by claim."""
     claims = dict.fromkeys(verdict.claim for verdict in verdicts)
     return Summary(tuple(_summarise(claim, [one for one in verdicts if one.claim == claim]) for claim in claims))
 

@@ -1,4 +1,4 @@
-"""Verdicts on claims: the rules by which an interval decides, and the table that shows them."""
+"""Verdicts on claims: the rules that decide from an interval, and the tables that show them."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -29,33 +29,33 @@ Decision = Literal["supported", "not supported", "contradicted", "undecided", "n
 Rule = Callable[[Interval], Decision]
 
 FEWEST_SEEDS = 3
-"""With fewer, nothing is decided, whatever the numbers are."""
+"""With fewer, nothing is decided, whatever the numbers."""
 
 _SCALES = {
-    "tiny": "tiny: seconds, a test of the program",
+    "tiny": "tiny: seconds, tests the program",
     "small": "small: a small network on few images, not the paper's setting",
     "paper": "paper: the paper's setting",
 }
 COLOURS: dict[str, str] = {"supported": "green", "contradicted": "red", "not supported": "yellow"}
-"""Of the words, on a terminal."""
+"""The verdicts' colours on a terminal."""
 _NOTE = (
-    "Intervals are 95 % over seeds (Student's t), paired by seed where seeds are shared; every group is judged apart, "
-    "and of twenty intervals one may miss. Numbers in the column 'paper' are the paper's, never ours. Not judged: that "
-    "γ hardly changes the speed, for which no margin was fixed; and lemma 2, whose bound grows with T, so that every "
-    "run agrees with it (vsam study convergence measures what it bounds)."
+    "Intervals are 95 % over seeds (Student's t), paired by seed where seeds are shared. Every group is judged "
+    "separately, and one interval in twenty may miss. Numbers in the column 'paper' are the paper's, never ours. Not "
+    "judged: that γ hardly changes the speed, because no margin was fixed for it; and Lemma 2, whose bound grows with "
+    "T, so that every run agrees with it (vsam study convergence measures what it bounds)."
 )
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What runs say about a claim.
+    """The verdict of one group of runs on a claim.
 
     Args:
         claim: in a sentence.
-        group: the model and data that it was judged on.
-        scale: at which it was run: tiny, small or paper; empty where it was not run.
+        group: the runs it was judged on, by name.
+        scale: tiny, small or paper; empty if it was not run.
         paper: the paper's number, marked as the paper's.
-        effect: ours, with its interval over seeds; None where there is none.
+        effect: ours, with its interval over seeds, if any.
         unit: of the effect.
         verdict: one of five words.
         reason: why.
@@ -88,11 +88,11 @@ class Verdict:
 def more(margin: float | None) -> Rule:
     """The rule for "is larger": the whole interval decides, never the mean.
 
-    supported: it lies above 0 and reaches the margin. contradicted: it lies below 0. not supported: it ends below the
-    margin, so that an effect worth speaking of is excluded. Else undecided.
+    supported: it is above 0 and reaches the margin. contradicted: it is below 0. not supported: it ends below the
+    margin, which excludes an effect worth mentioning. Else undecided.
 
     Args:
-        margin: the smallest effect worth speaking of, above 0; None where there is no measure for that.
+        margin: the smallest effect worth mentioning, above 0; None if there is no yardstick for it.
     """
 
     def rule(found: Interval) -> Decision:
@@ -106,15 +106,15 @@ def more(margin: float | None) -> Rule:
 
 
 def about(centre: float, margin: float | None, *, or_more: bool = False) -> Rule:
-    """The rule for "is about": only an interval inside the margin is support; not to differ significantly is none.
+    """The rule for "is about": only an interval inside the margin is support; no significant difference is not.
 
-    supported: it lies within centre ± margin. contradicted: it lies below that. not supported: it lies above that, or
-    below the centre without lying within the margin. Else undecided.
+    supported: it is within centre ± margin. contradicted: it is below that. not supported: it is above that, or below
+    the centre but not within the margin. Else undecided.
 
     Args:
         centre: what is claimed.
-        margin: what still counts as about, above 0 and fixed beforehand; None where there is no measure for that, which
-            leaves nothing to support.
+        margin: what still counts as about, above 0 and fixed beforehand; None if there is no yardstick for it, and
+            then nothing is supported.
         or_more: whether an interval above the margin supports the claim too.
     """
 
@@ -132,15 +132,14 @@ def about(centre: float, margin: float | None, *, or_more: bool = False) -> Rule
 
 
 def decide(rule: Rule, found: Interval | None, scale: str) -> tuple[Decision, str]:
-    """Apply a rule, unless there is too little to apply it to; returns the decision and, if so, why.
+    """Apply a rule, unless there is too little data; returns the decision and, if undecided for that, why.
 
-    Nothing is decided by fewer than three seeds, by numbers without any spread (of which an interval means nothing), or
-    by tiny runs.
+    Fewer than three seeds, numbers without any spread (whose interval means nothing) and tiny runs decide nothing.
     """
     if found is None:
         return "undecided", "too few seeds for an interval"
     if found.n < FEWEST_SEEDS:
-        return "undecided", f"{found.n} seeds are fewer than {FEWEST_SEEDS}"
+        return "undecided", f"{found.n} seeds, at least {FEWEST_SEEDS} are needed"
     if found.high - found.low <= 1e-9 * max(abs(found.mean), 1e-3):
         return "undecided", "no spread over seeds, so the interval means nothing"
     if scale == "tiny":
@@ -149,7 +148,7 @@ def decide(rule: Rule, found: Interval | None, scale: str) -> tuple[Decision, st
 
 
 def to_terminal(verdicts: Sequence[Verdict]) -> Table:
-    """The table for a terminal; nothing in it is taken for markup."""
+    """The table for a terminal; no text in it is parsed as markup."""
     caption = Text("\n".join([*_scales(verdicts), _NOTE]))
     table = Table(
         title="The paper's claims", title_justify="left", caption=caption, caption_justify="left", show_lines=True
@@ -165,7 +164,7 @@ def to_terminal(verdicts: Sequence[Verdict]) -> Table:
 
 
 def to_markdown(verdicts: Sequence[Verdict]) -> str:
-    """For a page: an overview, a table a claim, and what the scales and intervals are."""
+    """A Markdown page: an overview, a table per claim, and notes on scales and intervals."""
     claims = {verdict.claim: [other for other in verdicts if other.claim == verdict.claim] for verdict in verdicts}
     notes = [*(f"{for_markdown(words)}\n" for words in _scales(verdicts)), f"{_NOTE}\n"]
     tables = [_table(claim, found) for claim, found in claims.items()]
@@ -180,7 +179,7 @@ def _scales(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def _overview(claims: Mapping[str, Sequence[Verdict]]) -> str:
-    """Which runs say what of each claim, by their recipes; what was not run is left out."""
+    """Which runs gave which verdict on each claim, by recipe; what was not run is left out."""
     words = ("supported", "not supported", "contradicted", "undecided")
     lines: list[Sequence[str]] = [("claim", *words)]
     for claim, verdicts in claims.items():

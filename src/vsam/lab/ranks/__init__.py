@@ -1,4 +1,4 @@
-"""One run on several processes: who they are, what they share, and how they join."""
+"""One run on several processes: how they join, and what they share."""
 
 from vsam.lab.ranks.ranks import ALONE, Ranks
 

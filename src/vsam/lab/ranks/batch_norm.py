@@ -1,4 +1,4 @@
-"""BatchNorm over the whole batch while each process has a part of it."""
+"""BatchNorm over the whole batch when each process has only a part of it."""
 
 from typing import Any
 
@@ -15,15 +15,15 @@ _KINDS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def synchronise(model: nn.Module, device: torch.device) -> nn.Module:
-    """Let the model's BatchNorm layers normalise by the statistics of all processes' images.
+    """Make the model's BatchNorm layers normalise by statistics over all processes' images.
 
-    On a GPU that is torch's SyncBatchNorm, which there is for no CPU; there it is ours. Names, parameters and buffers
+    On GPUs, this is torch's SyncBatchNorm, which does not support CPUs; there it is ours. Names, parameters and buffers
     stay the same.
     """
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm) and type(module) not in (*_KINDS, nn.SyncBatchNorm):
             raise UserError(
-                f"Layer {name!r} is a {type(module).__name__}, whose statistics would be those of each process's own "
+                f"Layer {name!r} is a {type(module).__name__}, which would use the statistics of each process's own "
                 "images. Use torch.nn.BatchNorm2d, or train in one process."
             )
     if device.type == "cuda":
@@ -36,7 +36,7 @@ def synchronise(model: nn.Module, device: torch.device) -> nn.Module:
 
 
 class SyncedBatchNorm(_BatchNorm):
-    """BatchNorm whose mean and variance are those of all processes' inputs; parts of any size, also empty ones.
+    """BatchNorm with mean and variance over all processes' inputs, whose parts may have any size, even 0.
 
     Cost: one all-reduce per pass and direction, of two numbers per channel.
     """
@@ -46,7 +46,7 @@ class SyncedBatchNorm(_BatchNorm):
             raise ValueError(f"expected at least 2 dimensions, got {input.dim()}.")
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalise, and in training let the running statistics follow."""
+        """Normalise; in training, also update the running statistics."""
         self._check_input_dim(input)
         uses_batch = self.training or self.running_mean is None
         if not uses_batch or not distributed.is_initialized():
@@ -69,7 +69,7 @@ class SyncedBatchNorm(_BatchNorm):
 
 @torch.no_grad()
 def _statistics(input: Tensor) -> tuple[Tensor, Tensor, float]:
-    """Mean and biased variance of each channel over all processes, and the number of values of each."""
+    """Mean and biased variance per channel over all processes, and the number of values per channel."""
     values = input.to(torch.promote_types(input.dtype, torch.float32))
     size = input.numel() // input.shape[1]
     num_channels = input.shape[1]
@@ -88,7 +88,7 @@ def _statistics(input: Tensor) -> tuple[Tensor, Tensor, float]:
 
 
 class _Normalise(torch.autograd.Function):
-    """`(x − mean) / √(variance + ε) · weight + bias`, where mean and variance are those of all processes' x."""
+    """`(x − mean) / √(variance + ε) · weight + bias`, with mean and variance over all processes' x."""
 
     @staticmethod
     def forward(
@@ -122,5 +122,5 @@ class _Normalise(torch.autograd.Function):
 
 
 def _others(input: Tensor) -> list[int]:
-    """All dimensions but that of the channels."""
+    """All dimensions except the channels."""
     return [dimension for dimension in range(input.dim()) if dimension != 1]

@@ -1,4 +1,4 @@
-"""Joining the other processes that `torchrun` has started, and leaving them."""
+"""Joining and leaving the process group that `torchrun` started."""
 
 import logging
 import os
@@ -23,17 +23,17 @@ _TIMEOUT = timedelta(minutes=10)
 
 
 def choose_rank_device(name: str | None) -> torch.device:
-    """The device called `name`, or the best one; of several processes on a machine, each gets a GPU of its own."""
+    """The device called `name`, or the best one; with several processes per machine, each gets its own GPU."""
     if num_started() == 1:
         return choose_device(name)
     device = choose_device(name)
     if device.type == "cuda":
         if name not in (None, "cuda"):
-            raise UserError(f"--device {name} is one GPU for all processes. Leave it out: each takes its own.")
+            raise UserError(f"--device {name} is one GPU for all processes. Leave it out: each process uses its own.")
         local, count = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
         if local >= count:
             raise UserError(
-                f"This machine has {count} GPUs and more processes. Start torchrun with --nproc-per-node {count}, or "
+                f"This machine has {count} GPUs, but more processes. Start torchrun with --nproc-per-node {count}, or "
                 "give --device cpu."
             )
         device = torch.device("cuda", local)
@@ -46,11 +46,11 @@ def choose_rank_device(name: str | None) -> torch.device:
 
 @contextmanager
 def join(device: torch.device) -> Iterator[Ranks]:
-    """The processes that torchrun has started with this one, or this one alone.
+    """Join the processes that torchrun started, if any.
 
-    Within the block a run must be closed again: a process whose DDP module outlives the group may never end.
-    SIGTERM and Ctrl-C, which torchrun passes on to all of them, set `stop_wanted`. A process that ends, or answers
-    nobody for ten minutes, ends the others with a `LostRankError`.
+    Runs must be closed within the block: a process whose DDP module outlives the group may hang.
+    SIGTERM and Ctrl-C, which torchrun forwards to all of them, set `stop_wanted`. If a process ends, or does not
+    respond for ten minutes, the others raise `LostRankError`.
     """
     if num_started() == 1:
         yield ALONE
@@ -62,12 +62,12 @@ def join(device: torch.device) -> Iterator[Ranks]:
             logging.getLogger("vsam").setLevel(logging.ERROR)
         with _noting_signals(ranks):
             yield ranks
-    distributed.destroy_process_group()  # only if all went well: it may wait for the others
+    distributed.destroy_process_group()  # not after an error: it may wait for the others
 
 
 @contextmanager
 def _lost() -> Iterator[None]:
-    """Say in our words that a process is gone; gloo has no type of its own for that."""
+    """Turn the error about a lost process into `LostRankError`; gloo has no error type for it."""
     try:
         yield
     except RunError:
@@ -76,15 +76,15 @@ def _lost() -> Iterator[None]:
         if not isinstance(error, distributed.DistError) and "gloo" not in str(error):
             raise
         raise LostRankError(
-            f"Process {os.environ['RANK']} of {os.environ['WORLD_SIZE']} waited in vain for another one, which has "
-            "ended or does not answer: torchrun says below which one failed first. Rerun the same command to resume "
+            f"Process {os.environ['RANK']} of {os.environ['WORLD_SIZE']} lost contact with another one, which has "
+            "ended or does not respond: torchrun says below which one failed first. Rerun the same command to resume "
             f"from the last checkpoint. ({str(error).splitlines()[0]})"
         ) from error
 
 
 @contextmanager
 def _noting_signals(ranks: Ranks) -> Iterator[None]:
-    """Note SIGTERM and Ctrl-C instead of falling out of a step that the others are still in."""
+    """Record SIGTERM and Ctrl-C instead of leaving a step that the others are still in."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

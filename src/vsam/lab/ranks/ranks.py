@@ -1,4 +1,4 @@
-"""The processes of one run: each computes on its part of a batch, and all know the whole result."""
+"""The processes of one run: each computes on its part of a batch, and all get the complete result."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -16,19 +16,19 @@ Value = TypeVar("Value")
 
 
 class Ranks:
-    """The processes that train one run together, as one of them sees it.
+    """The processes that train one run together, as seen from one of them.
 
     Args:
         rank: of this process, from 0.
-        size: how many there are; with 1 nothing is ever sent. With more, torch's process group must be initialised.
+        size: number of processes; with 1, nothing is sent. With more, torch's process group must be initialised.
 
-    `stop_wanted` may be set at any time: `should_stop` is then true on all of them.
+    `stop_wanted` may be set at any time: `should_stop` is then true on all processes.
     """
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         self.rank, self.size = rank, size
         self.stop_wanted = False
-        # For numbers that stay on the CPU, whatever the gradients travel by.
+        # For numbers that stay on the CPU, whatever backend the gradients use.
         self._control: Any = distributed.new_group(backend="gloo") if size > 1 else None
 
     @property
@@ -37,10 +37,10 @@ class Ranks:
         return self.rank == 0
 
     def gather(self, values: Tensor, count: int, start: int | None = None) -> Tensor:
-        """The rows of all processes in their order, `count` in all; this one's begin at `start`.
+        """The rows of all processes in order, `count` in total; this process's rows start at `start`.
 
-        The gradient of whatever all processes compute of them alike flows back to this process's rows, times the number
-        of processes, so that DDP's average over these is the sum that one process would have had.
+        All processes must compute the same from them. Its gradient flows back to this process's rows, times the number
+        of processes, so that DDP's average is the sum that a single process would have.
         """
         if self.size == 1:
             return values
@@ -49,9 +49,9 @@ class Ranks:
         return gathered
 
     def own_part(self, keep: Tensor, count: int) -> tuple[Tensor, int]:
-        """Of chosen places in a batch of `count`, in rising order: this process's own, and how many precede them.
+        """Of the indices `keep` into a batch of `count`, ascending: this process's own, and how many precede them.
 
-        Those returned are counted from the beginning of this process's part.
+        The returned indices are relative to the start of this process's part.
         """
         if self.size == 1:
             return keep, 0
@@ -59,7 +59,7 @@ class Ranks:
         return keep[(keep >= part.start) & (keep < part.stop)] - part.start, int((keep < part.start).sum())
 
     def from_first(self, function: Callable[[], Value]) -> Value:
-        """What the function returns in the first process, which alone calls it; an error of it is raised in all."""
+        """Call the function in the first process only, and return its result in all; its error is raised in all."""
         if self.size == 1:
             return function()
         outcome: list[Any] = [None, None]
@@ -78,11 +78,11 @@ class Ranks:
         return value
 
     def should_stop(self) -> bool:
-        """Whether one of the processes was asked to stop; each must ask at the same step."""
+        """Whether any process was asked to stop; all must call this at the same step."""
         return self.size > 1 and self._largest([float(self.stop_wanted)])[0] > 0
 
     def check_equal(self, tensors: Iterable[Tensor], what: str) -> None:
-        """Fail in all processes where these tensors are not the same in each, to the bit."""
+        """Raise in all processes unless these tensors are bitwise equal on all of them."""
         if self.size == 1:
             return
         digest = hashlib.sha256()
@@ -91,12 +91,12 @@ class Ranks:
         numbers = [float(byte) for byte in digest.digest()[:8]]
         if self._largest(numbers) != [-number for number in self._largest([-number for number in numbers])]:
             raise RunError(
-                f"The processes do not have the same {what} any more. A method or network of your own that draws from "
-                "a global generator, or depends on the rank, cannot run on several: train it in one process."
+                f"The processes no longer have the same {what}. A method or network of your own that draws from a "
+                "global generator, or depends on the rank, cannot run on several: train it in one process."
             )
 
     def seed(self, *numbers: int) -> None:
-        """Seed torch's generators by these numbers and the rank; the first process keeps its own."""
+        """Seed torch's generators from these numbers and the rank; the first process keeps its state."""
         if not self.is_first:
             digest = hashlib.sha256(repr((*numbers, self.rank)).encode()).digest()
             torch.manual_seed(int.from_bytes(digest[:8], "big", signed=True))
@@ -108,7 +108,7 @@ class Ranks:
 
 
 class _Gather(torch.autograd.Function):
-    """Rows of all processes: adding zeros is exact, and works for parts of any size."""
+    """The rows of all processes, by an all-reduce of zero-padded parts: exact, and works for parts of any size."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, first: int, count: int, size: int) -> Tensor:

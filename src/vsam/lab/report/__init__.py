@@ -1,4 +1,4 @@
-"""Reports of runs: a page to look at, and the same figures and tables for papers."""
+"""Reports on runs: an HTML page, and the same figures and tables for papers."""
 
 from vsam.lab.report.write import ReportFiles, write_report
 

@@ -1,4 +1,4 @@
-"""Long curves as few points: each is the mean of a bucket, and keeps the bucket's lowest and highest value."""
+"""Downsampling of long curves: each point is the mean of a bucket, and keeps its lowest and highest value."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from numpy.typing import ArrayLike, NDArray
 __all__ = ["MOST_POINTS", "Buckets", "backfill", "bucket", "is_usable", "merge", "width_for"]
 
 MOST_POINTS = 250
-_LARGEST = 1e100  # sums of what is larger may overflow
+_LARGEST = 1e100  # sums of larger values may overflow
 
 _Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Buckets:
-    """Values over positions 1 … total, gathered in buckets of `width` positions; empty buckets are left out.
+    """Values over positions 1 … total, grouped into buckets of `width` positions; empty buckets are left out.
 
     Args:
         total: the last position.
-        width: positions in a bucket; the last bucket may be narrower.
-        index: the number of each bucket, from 0.
-        count: how many values fell into it, of one or of several runs.
+        width: positions per bucket; the last bucket may be narrower.
+        index: of each bucket, from 0.
+        count: how many values it has, from one or several runs.
         sums: their sum.
-        low: the lowest of them.
-        high: the highest of them.
+        low: the lowest.
+        high: the highest.
     """
 
     total: int
@@ -38,12 +38,12 @@ class Buckets:
 
     @property
     def middle(self) -> _Numbers:
-        """The middle of each bucket; the position itself where buckets are one wide."""
+        """The middle of each bucket; the position itself if buckets are one wide."""
         return self.all_middles[self.index]
 
     @property
     def all_middles(self) -> _Numbers:
-        """Likewise for every bucket, empty ones too."""
+        """Likewise for all buckets, including empty ones."""
         first = np.arange(1, self.total + 1, self.width)
         return (first + np.minimum(first + self.width - 1, self.total)) / 2
 
@@ -54,7 +54,7 @@ class Buckets:
 
     @property
     def share(self) -> _Numbers:
-        """For every bucket, empty ones too: how many of its positions hold a value, from 0 to 1 for one run."""
+        """For all buckets, including empty ones: the fraction of positions with a value, from 0 to 1 for one run."""
         starts = np.arange(0, self.total, self.width)
         found = np.zeros(len(starts))
         found[self.index] = self.count
@@ -67,18 +67,18 @@ def is_usable(value: float) -> bool:
 
 
 def width_for(total: int, most: int = MOST_POINTS) -> int:
-    """The narrowest bucket with which `total` positions need no more than `most` points; at least 1."""
+    """The narrowest bucket width for which `total` positions need at most `most` points; at least 1."""
     return max(1, -(-total // most))
 
 
 def bucket(positions: ArrayLike, values: ArrayLike, total: int, most: int = MOST_POINTS) -> Buckets:
-    """Gather values into buckets; values that are not usable and positions outside 1 … total are left out.
+    """Group values into buckets; unusable values and positions outside 1 … total are left out.
 
     Args:
-        positions: whole numbers from 1.
-        values: one for each position.
-        total: the last position there can be, at least 1.
-        most: points to keep at most, at least 1.
+        positions: integers from 1.
+        values: one per position.
+        total: the last possible position, at least 1.
+        most: the maximum number of points, at least 1.
     """
     x, y = np.asarray(positions, dtype=np.float64), np.asarray(values, dtype=np.float64)
     kept = (np.abs(y) < _LARGEST) & (x >= 1) & (x <= total)
@@ -88,7 +88,7 @@ def bucket(positions: ArrayLike, values: ArrayLike, total: int, most: int = MOST
 
 
 def backfill(positions: ArrayLike, values: ArrayLike, last: int) -> tuple[_Numbers, _Numbers]:
-    """A value for every position from the first one to `last`: that of the next position that has one, or the last."""
+    """A value for every position from the first to `last`: that of the next known position, else the last one's."""
     x, y = np.asarray(positions, dtype=np.float64), np.asarray(values, dtype=np.float64)
     known = (np.abs(y) < _LARGEST) & (x <= last)
     x, y = x[known], y[known]
@@ -100,7 +100,7 @@ def backfill(positions: ArrayLike, values: ArrayLike, last: int) -> tuple[_Numbe
 
 
 def merge(parts: Sequence[Buckets]) -> Buckets:
-    """The buckets of several runs of the same length as one."""
+    """Merge the buckets of several runs of the same length."""
     first = parts[0]
     assert all((part.total, part.width) == (first.total, first.width) for part in parts)
     columns = ("index", "count", "sums", "low", "high")
@@ -110,7 +110,7 @@ def merge(parts: Sequence[Buckets]) -> Buckets:
 
 
 def _gather(total: int, width: int, places: NDArray[np.int64], *columns: _Numbers) -> Buckets:
-    """Buckets from the number of a bucket for each value, and the columns of a bucket."""
+    """Buckets from the bucket index of each value, and the columns to reduce."""
     index, inverse = np.unique(places, return_inverse=True)
     gathered = []
     for column, join, start in zip(

@@ -1,4 +1,4 @@
-"""Where the runs are: all run folders at or below the folders that a user names."""
+"""Finding runs: all run folders at or below the folders that the user named."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -12,14 +12,14 @@ RUN_FILES = ("config.toml", "metrics.jsonl", "steps.jsonl", "sharpness.jsonl", "
 
 
 def find_runs(folders: Sequence[Path], say: Callable[[str], object] = lambda text: None) -> list[Path]:
-    """The folders of runs, each once and in a stable order; empty folders among them, to be told about.
+    """The folders of runs, each once and in a stable order; includes empty ones, so that they can be reported.
 
     Args:
-        folders: of runs, or folders that contain such at any depth.
-        say: is told how far the search is, at every folder.
+        folders: of runs, or folders that contain them at any depth.
+        say: called with the progress at every folder.
 
     Raises:
-        UserError: a folder is not one, or there is no run at all.
+        UserError: a path is not a folder, or there is no run at all.
     """
     found: dict[Path, Path] = {}
     for folder in folders:
@@ -30,13 +30,13 @@ def find_runs(folders: Sequence[Path], say: Callable[[str], object] = lambda tex
             found.setdefault(path.resolve(), path)
     if not any(os.path.exists(path / name) for path in found.values() for name in RUN_FILES):
         places = ", ".join(str(folder) for folder in folders) or "no folder"
-        raise UserError(f"There is no run in {places}. vsam train and vsam compare make some below runs/.")
+        raise UserError(f"There is no run in {places}. vsam train and vsam compare create runs below runs/.")
     return list(found.values())
 
 
 def _search(folder: Path, say: Callable[[str], object]) -> list[Path]:
     found: list[Path] = []
-    seen: set[str] = set()  # links are followed, but not in circles
+    seen: set[str] = set()  # follow links, but not in cycles
     for name, folders, files in os.walk(
         folder, onerror=lambda error: found.append(Path(error.filename)), followlinks=True
     ):

@@ -1,4 +1,4 @@
-"""Runs that belong into one table: the same recipe, data and network, whatever the method and the seed."""
+"""Runs that belong in one table: same recipe, data and network, any method and seed."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -24,16 +24,16 @@ _OF_A_RUN = {"seed", "method", "variant", "checkpoint_seconds", "role", "quantiz
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one table, finished and unfinished, in the order of their labels and seeds.
+    """The runs of one table, finished and unfinished, ordered by label and seed.
 
     Args:
         model: the network.
-        data: the images.
-        recipe: by its name.
-        difference: the settings that tell it from other groups of the same recipe, or "".
-        slug: names its files; unique in a report.
-        runs: with labels that are unique for a setting.
-        rows: the table of the finished ones.
+        data: the dataset.
+        recipe: by name.
+        difference: the settings that distinguish it from other groups of the same recipe, or "".
+        slug: for file names; unique in a report.
+        runs: with one label per setting.
+        rows: the table of the finished runs.
     """
 
     model: str
@@ -46,38 +46,38 @@ class Group:
 
     @property
     def title(self) -> str:
-        """What the group is, in a line."""
+        """What the group is, in one line."""
         images = ["validation: held-out training images"] if self.is_validation else []
         return ", ".join([f"{self.model} on {self.data}", *images, *filter(None, [self.difference])])
 
     @property
     def is_validation(self) -> bool:
-        """Whether the runs are a search's trials, which never see the test images; then all of them are."""
+        """Whether the runs are trials of a search, which never see the test images; all of them are, or none."""
         return self.runs[0].is_validation
 
     @property
     def images(self) -> str:
-        """What the accuracy was measured on, in a word."""
+        """The images that accuracy was measured on, in one word."""
         return "validation" if self.is_validation else "test"
 
     @property
     def epoch_metrics(self) -> tuple[Metric, ...]:
-        """The learning curves under their true names."""
+        """The learning curves, named by the images they were measured on."""
         return VALIDATION_METRICS if self.is_validation else EPOCH_METRICS
 
     @property
     def facts(self) -> Facts:
-        """The size of a finished run, or as far as it is known of another."""
+        """The size of a finished run; without one, what is known of an unfinished one."""
         return next(iter(self.finished), self.runs[0]).facts
 
     @property
     def steps(self) -> int:
-        """Of a whole run, 0 if unknown."""
+        """Of a complete run, 0 if unknown."""
         return max(run.steps for run in self.runs)
 
     @property
     def labels(self) -> list[str]:
-        """The labels in their order."""
+        """The labels, in order."""
         return list(dict.fromkeys(run.label for run in self.runs))
 
     @property
@@ -87,12 +87,12 @@ class Group:
 
     @property
     def most_seeds(self) -> int:
-        """Of a label's finished runs."""
+        """The most finished runs of any label."""
         return max((row.seeds for row in self.rows), default=0)
 
     @property
     def is_tiny(self) -> bool:
-        """Whether the recipe was shrunk by --tiny, which tests the program and says nothing about methods."""
+        """Whether the recipe was shrunk by --tiny: such runs test the program and say nothing about methods."""
         return self.recipe.endswith("-tiny")
 
     def seeds_of(self, label: str) -> int:
@@ -110,7 +110,7 @@ class Group:
 
     @property
     def loose(self) -> tuple[int, int]:
-        """How many top eigenvalues had not converged, of how many that were measured while training."""
+        """How many top eigenvalues had not converged, and how many were measured during training."""
         return sum(run.loose[0] for run in self.runs), sum(run.loose[1] for run in self.runs)
 
     def loose_curves(self, key: str) -> list[tuple[DrawnRun, Buckets]]:
@@ -119,13 +119,13 @@ class Group:
 
 
 def labels_of(groups: Iterable[Group]) -> list[str]:
-    """The labels of several groups, each once: methods as they are listed everywhere, variants by their numbers."""
+    """The labels of several groups, each once: methods in their usual order, variants by number."""
     runs = sorted((run for group in groups for run in group.runs), key=_place)
     return list(dict.fromkeys(run.label for run in runs))
 
 
 def group_runs(runs: Iterable[DrawnRun]) -> tuple[list[Group], list[DrawnRun]]:
-    """The groups, and the runs that are in none: the broken ones, and those that are there twice."""
+    """The groups, and the runs left out of them: broken ones, duplicates and those of another length."""
     outside: list[DrawnRun] = []
     families: dict[tuple[str, str, str, bool], dict[tuple[Any, ...], list[DrawnRun]]] = {}
     for run in runs:
@@ -156,7 +156,7 @@ def _shared_settings(run: DrawnRun) -> dict[str, Any]:
 
 
 def _method_settings(run: DrawnRun) -> dict[str, Any]:
-    """What the run's method reads; for an unknown method, what any method reads."""
+    """The settings that the run's method reads; for an unknown method, those that any method reads."""
     found = flat(run.settings)
     try:
         keys = set(find_method(run.method).settings)
@@ -166,7 +166,7 @@ def _method_settings(run: DrawnRun) -> dict[str, Any]:
 
 
 def _distinct_labels(runs: Sequence[DrawnRun]) -> list[DrawnRun]:
-    """Runs of one label with different settings get these into their labels: their mean would say nothing."""
+    """Add settings to the labels of runs that share a label but differ in them: their mean would say nothing."""
     by_label: dict[str, list[DrawnRun]] = {}
     for run in runs:
         by_label.setdefault(run.label, []).append(run)
@@ -179,10 +179,10 @@ def _distinct_labels(runs: Sequence[DrawnRun]) -> list[DrawnRun]:
 
 
 def _of_one_length(runs: Sequence[DrawnRun]) -> tuple[list[DrawnRun], list[DrawnRun]]:
-    """Runs of the same settings have as many steps, unless their images were not the same."""
+    """Split off runs with another number of steps: same settings, but other images."""
     finished_first = sorted(runs, key=lambda run: (run.state != "finished", not run.steps))
     steps = finished_first[0].steps
-    reason = f"It has other steps than {finished_first[0].path} with the same settings, which has {steps:,}."
+    reason = f"{finished_first[0].path} has the same settings but another number of steps, {steps:,}."
     return (
         [run for run in runs if run.steps in (0, steps)],
         [replace(run, state="broken", problems=(*run.problems, reason)) for run in runs if run.steps not in (0, steps)],
@@ -190,19 +190,19 @@ def _of_one_length(runs: Sequence[DrawnRun]) -> tuple[list[DrawnRun], list[Drawn
 
 
 def _without_copies(runs: Sequence[DrawnRun]) -> tuple[list[DrawnRun], list[DrawnRun]]:
-    """A seed counts once: a second run of the same settings and seed would only pretend to be another."""
+    """Split off duplicates: a second run with the same settings and seed is not another sample."""
     kept: dict[tuple[str, int], DrawnRun] = {}
     twice: list[DrawnRun] = []
     for run in sorted(runs, key=lambda run: run.state != "finished"):
         first = kept.setdefault((run.label, run.seed), run)
         if first is not run:
-            reason = f"It has the settings and the seed of {first.path}, and only that one counts."
+            reason = f"It has the same settings and seed as {first.path}: only that one counts."
             twice.append(replace(run, state="broken", problems=(*run.problems, reason)))
     return [run for run in runs if kept[run.label, run.seed] is run], twice
 
 
 def _differences(settings: Sequence[dict[str, Any]]) -> list[str]:
-    """For each of several settings: what not all of them share, as key=value."""
+    """For each of several settings, what differs between them, as key=value."""
     keys = sorted({key for one in settings for key in one})
     differing = [key for key in keys if len({repr(one.get(key)) for one in settings}) > 1]
     return [", ".join(f"{key.split('.')[-1]}={_text(one.get(key))}" for key in differing) for one in settings]
@@ -213,7 +213,7 @@ def _text(value: object) -> str:
 
 
 def _place(run: DrawnRun) -> tuple[Any, ...]:
-    """In the order of all figures, then by seeds."""
+    """In the order of all figures, then by seed."""
     return (*place_of(run.method, run.label), run.seed)
 
 

@@ -1,4 +1,4 @@
-"""The curves that a report draws: what each is called in the files and in the figures."""
+"""The curves of a report: their names in the files and in the figures."""
 
 from dataclasses import dataclass, replace
 
@@ -12,9 +12,9 @@ class Metric:
     Args:
         key: in `metrics.jsonl`, `steps.jsonl` or `sharpness.jsonl`.
         title: above the panel.
-        axis: beside it, with the unit.
-        bounds: of the axis; None leaves an end to the data.
-        holds: the value is in force between sampled steps too.
+        axis: the axis label, with the unit.
+        bounds: of the axis; None fits that end to the data.
+        holds: the value also applies between sampled steps.
     """
 
     key: str
@@ -35,7 +35,7 @@ VALIDATION_METRICS = tuple(
     replace(one, title=one.title.replace("Test", "Validation"), axis=one.axis.replace("test", "validation"))
     for one in EPOCH_METRICS
 )
-"""The same of a search's trials, whose files call the held-out training images test images."""
+"""The same for trials of a search, whose files call the held-out training images test images."""
 
 STEP_METRICS = (
     Metric("grad_norm", "Gradient norm", "‖g‖", (0, None)),

@@ -1,4 +1,4 @@
-"""The tables for papers and READMEs: ours by the comparison's writers, and the paper's below, apart and marked."""
+"""The tables for papers and READMEs: ours as in a comparison, the paper's numbers below in a marked table."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +14,7 @@ _NOTE = "The paper's numbers for the same setting, not ours: best epoch, AIS on 
 
 
 def to_markdown(rows: Sequence[Row], published: Mapping[str, Published]) -> str:
-    """Our rows, and the paper's numbers in a table of their own."""
+    """Our rows, and the paper's numbers in a separate table."""
     text = tables.to_markdown(rows)
     if published:
         text += f"\n{_NOTE}\n\n" + tables.markdown_table(
@@ -24,7 +24,7 @@ def to_markdown(rows: Sequence[Row], published: Mapping[str, Published]) -> str:
 
 
 def to_latex(rows: Sequence[Row], published: Mapping[str, Published]) -> str:
-    """Our rows, and the paper's numbers in a table of their own."""
+    """Our rows, and the paper's numbers in a separate table."""
     text = tables.to_latex(rows)
     if published:
         text += f"% {_NOTE}\n" + tables.latex_table([_HEADINGS, *_papers(published)])
@@ -32,7 +32,7 @@ def to_latex(rows: Sequence[Row], published: Mapping[str, Published]) -> str:
 
 
 def paper_cells(numbers: Published | None) -> list[str]:
-    """The paper's numbers of a method as texts."""
+    """The paper's numbers for a method, as text."""
     if numbers is None:
         return ["–"] * (len(_HEADINGS) - 1)
     return [

@@ -1,4 +1,4 @@
-"""Accuracy against speed, as numbers: one spot a row, with its deviations over seeds."""
+"""Accuracy against speed, as numbers: one point per row, with standard deviations over seeds."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Spot:
-    """A point and its bars, ours or the paper's.
+    """A point and its error bars, ours or the paper's.
 
     Args:
-        speed: SAM's is 1; images per second where there is no SAM to compare with.
-        speed_std: over seeds, 0 where there is none.
+        speed: relative to SAM's; images per second if there is no SAM to compare with.
+        speed_std: over seeds, 0 if unknown.
         accuracy: in percent, mean over seeds.
         accuracy_std: likewise.
     """
@@ -38,16 +38,16 @@ class Spot:
 
 
 def is_against_sam(rows: Sequence[Row]) -> bool:
-    """Whether every row knows its speed against SAM's."""
+    """Whether every row has a speed relative to SAM's."""
     return all(row.ais_ratio_to_sam is not None for row in rows)
 
 
 def speed_spots(rows: Sequence[Row], deviations: Mapping[str, float]) -> dict[str, Spot]:
-    """Where our rows stand, by label; the accuracy is of the last epoch.
+    """Our points by label; accuracy is that of the last epoch.
 
     Args:
         rows: of one table.
-        deviations: of the speed over seeds by label, as `speed_deviations` gives them; a missing one counts as 0.
+        deviations: of the speed over seeds by label, from `speed_deviations`; a missing one counts as 0.
     """
     speeds = [row.ais_ratio_to_sam if is_against_sam(rows) else row.ais for row in rows]
     return {
@@ -57,7 +57,7 @@ def speed_spots(rows: Sequence[Row], deviations: Mapping[str, float]) -> dict[st
 
 
 def published_spots(rows: Sequence[Row], published: Mapping[str, Published]) -> dict[str, Spot]:
-    """Where the paper's numbers stand, by label, of the best epoch; nowhere if speeds are not against SAM's."""
+    """The paper's points by label, of the best epoch; none if speeds are not relative to SAM's."""
     if not is_against_sam(rows):
         return {}
     return {
@@ -68,16 +68,16 @@ def published_spots(rows: Sequence[Row], published: Mapping[str, Published]) -> 
 
 
 def speed_axis(rows: Sequence[Row]) -> str:
-    """The title of the speed's axis."""
+    """The label of the speed axis."""
     return "training speed, SAM = 1" if is_against_sam(rows) else "training speed, images per second"
 
 
 def accuracy_axis(images: str, with_papers: bool) -> str:
-    """The title of the accuracy's axis.
+    """The label of the accuracy axis.
 
     Args:
-        images: that it was measured on, test or validation.
-        with_papers: whether the paper's points are there, which are not of the last epoch.
+        images: what it was measured on, test or validation.
+        with_papers: whether the paper's points are shown, which are of the best epoch.
     """
     if with_papers:
         return f"{images} accuracy, % (filled: last epoch; hollow: best)"
@@ -85,10 +85,10 @@ def accuracy_axis(images: str, with_papers: bool) -> str:
 
 
 def speed_deviations(rows: Sequence[Row], cells: Sequence[FinishedRun]) -> dict[str, float]:
-    """How much the speed of a label differs from seed to seed, in the unit of `speed_spots`.
+    """The standard deviation of each label's speed over seeds, in the unit of `speed_spots`.
 
-    Against SAM each seed is compared with SAM's run of the same seed, so SAM itself has none. Runs that took no turns
-    with SAM have none either: their speeds differ by what else the machine did.
+    Relative speeds compare each run with SAM's of the same seed, so SAM itself has none. Neither do runs that did not
+    alternate with SAM: their speeds differ by whatever else the machine was doing.
     """
     speeds: dict[str, list[float]] = {}
     references = {cell.seed: cell for cell in cells if cell.label == "sam"}

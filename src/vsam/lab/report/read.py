@@ -1,4 +1,4 @@
-"""A run's folder as a report needs it: with its metrics over epochs, and what was measured at sampled steps."""
+"""Reading a run's folder for a report, with its metrics per epoch and per sampled step."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ __all__ = ["DrawnRun", "read_drawn"]
 
 @dataclass(frozen=True)
 class DrawnRun(StoredRun):
-    """A stored run with what a report draws of it.
+    """A stored run with its curves.
 
     Args:
-        curves: the metrics over epochs and over steps, by their keys.
+        curves: the metrics over epochs and over steps, by key.
         sampled: which steps were sampled.
-        loose: how many top eigenvalues in its curve had not converged, of how many.
+        loose: how many top eigenvalues had not converged, and how many there are.
     """
 
     curves: dict[str, Buckets] = field(default_factory=dict)
@@ -32,12 +32,12 @@ class DrawnRun(StoredRun):
 
     @property
     def is_validation(self) -> bool:
-        """Whether its accuracy is on held-out training images, not on the test images."""
+        """Whether its accuracy was measured on held-out training images instead of test images."""
         return self.facts.split == VALIDATION
 
 
 def read_drawn(path: Path) -> DrawnRun:
-    """Read a folder; never fails, for what is wrong is in the result."""
+    """Read a folder; never fails: problems are part of the result."""
     run = DrawnRun(**vars(read_run(path)))
     if run.state in ("new", "broken"):
         return replace(run, state="broken")
@@ -68,14 +68,14 @@ def read_drawn(path: Path) -> DrawnRun:
 
 
 def _epoch_curves(lines: Lines, epochs: int, problems: list[str]) -> dict[str, Buckets]:
-    """The metrics over the epochs by their keys; what is wrong is added to the problems."""
+    """The metrics over epochs, by key; appends to the problems."""
     positions = [line["epoch"] + 1 for line in lines]
     columns = {metric.key: _column(lines, metric, "metrics.jsonl", problems) for metric in EPOCH_METRICS}
     return _not_empty({key: bucket(positions, values, epochs) for key, values in columns.items()})
 
 
 def _step_curves(lines: Lines, steps: int, done: int, problems: list[str]) -> dict[str, Buckets]:
-    """Likewise over the steps, of which the first `done` have been made."""
+    """Likewise over steps, of which the first `done` are done."""
     positions = [line["step"] for line in lines]
     lines = [line | {"psf_share": _share(line)} for line in lines]
     curves = {}
@@ -87,12 +87,12 @@ def _step_curves(lines: Lines, steps: int, done: int, problems: list[str]) -> di
 
 
 def _sharpness_curves(lines: Lines, steps: int, problems: list[str]) -> dict[str, Buckets]:
-    """What was measured every so many steps; a measurement that failed has no point, and is a problem."""
+    """What was measured at regular intervals; a failed measurement has no point, and is a problem."""
     positions = [line["step"] for line in lines]
     failed = [line for line in lines if "problem" in line]
     if failed:
         why = one_line(failed[0]["problem"])
-        problems.append(f"sharpness.jsonl: {len(failed):,} of {len(lines):,} measurements failed, the first: {why}")
+        problems.append(f"sharpness.jsonl: {len(failed):,} of {len(lines):,} measurements failed. The first: {why}")
     columns = {metric.key: _column(lines, metric, "sharpness.jsonl", problems) for metric in SHARPNESS_METRICS}
     return _not_empty({key: bucket(positions, values, steps) for key, values in columns.items()})
 
@@ -101,7 +101,7 @@ def _column(lines: Lines, metric: Metric, name: str, problems: list[str]) -> Seq
     values = [number(line.get(metric.key)) for line in lines]
     wrong = sum(line.get(metric.key) is not None and not is_usable(x) for line, x in zip(lines, values, strict=True))
     if wrong:
-        problems.append(f"{name}: {wrong:,} of {len(lines):,} values of {metric.key} are not finite: left out.")
+        problems.append(f"{name}: {wrong:,} of {len(lines):,} values of {metric.key} are not finite and were left out.")
     return values
 
 

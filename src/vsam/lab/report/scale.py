@@ -1,4 +1,4 @@
-"""How much was run, said plainly, with the paper's size beside it."""
+"""How much was run, in plain words, compared with the paper's size."""
 
 from vsam.lab.paper import numbers
 from vsam.lab.report.groups import Group
@@ -7,7 +7,7 @@ __all__ = ["describe_scale", "is_small", "scale_line"]
 
 
 def describe_scale(group: Group) -> list[tuple[str, str]]:
-    """Facts about a group as name and text."""
+    """Facts about a group, as name and text."""
     return [
         ("Images", _images(group)),
         ("Network", _network(group)),
@@ -18,7 +18,7 @@ def describe_scale(group: Group) -> list[tuple[str, str]]:
 
 
 def scale_line(group: Group) -> str:
-    """The facts that decide the scale, in a line."""
+    """The facts that decide the scale, in one line."""
     images, parameters = group.facts.train_images, group.facts.parameters
     facts = [f"{parameters:,} parameters" if parameters else "", f"{images:,} training images" if images else ""]
     facts += [f"{group.steps:,} steps" if group.steps else "", _methods_and_seeds(group)]
@@ -27,7 +27,7 @@ def scale_line(group: Group) -> str:
 
 
 def is_small(group: Group) -> bool:
-    """Whether anything is smaller than in the paper's smallest setting; what is not known counts as small."""
+    """Whether anything is smaller than in the paper's smallest setting; unknown counts as small."""
     found = (group.facts.train_images or 0, group.steps, group.facts.parameters or 0)
     papers = (numbers.NUM_IMAGES["train"], numbers.STEPS, numbers.FEWEST_PARAMETERS)
     return any(own < paper for own, paper in zip(found, papers, strict=True))
@@ -43,7 +43,7 @@ def _images(group: Group) -> str:
         held_out = f"{facts.test_images:,} other" if facts.test_images else "a fifth of the"
         test = f"{held_out} training images held out for validation, no test images"
     if recipe is None and not facts.train_images:
-        return f"{group.data}; how many is not known"
+        return f"{group.data}; number of images unknown"
     text = f"{group.data}: {', '.join(part for part in (train, test) if part)}"
     noise = recipe.data.noise if recipe else 0
     return text + (f"; {noise:.0%} of the training labels are wrong" if noise else "")
@@ -59,7 +59,7 @@ def _network(group: Group) -> str:
 def _training(group: Group) -> str:
     run = group.runs[0]
     epochs = run.settings.get("epochs")
-    text = f"{group.steps:,} steps" if group.steps else "steps not known"
+    text = f"{group.steps:,} steps" if group.steps else "number of steps unknown"
     if isinstance(epochs, int):
         text = f"{epochs:,} epoch{'s' if epochs != 1 else ''}, {text}"
     return text + (f" of {run.recipe.batch:,} images" if run.recipe else "")
@@ -84,7 +84,7 @@ def _time(group: Group) -> str:
     if not devices:
         return "no run is finished"
     text = f"{_duration(seconds)} of training on {' and on '.join(devices)}"
-    return text + ("; speeds of different hardware do not compare" if len(devices) > 1 else "")
+    return text + ("; speeds on different hardware are not comparable" if len(devices) > 1 else "")
 
 
 def _device(environment: object) -> str:

@@ -1,4 +1,4 @@
-"""How a label looks in every figure: a colour that most colour-blind people tell apart, a dash, a marker, its place."""
+"""How a label looks in every figure: a colour-blind-friendly colour, a dash pattern, a marker and its position."""
 
 import re
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from vsam.lab.methods import METHODS
 __all__ = ["Style", "place_of", "styles_for"]
 
 _ORDER = {method.name: place for place, method in enumerate(METHODS)}
-# Okabe and Ito's colours where they are seen on white and on near black, and others between them.
+# Okabe and Ito's colours if they are visible on white and on near black, and others between them.
 _FIXED = {method.name: method.color for method in METHODS if method.color}
-# Whose colours others get, first those that are told apart best.
+# Labels without a colour of their own reuse these methods' colours, the most distinct first.
 _LENDERS = ("sam", "vsam", "vsam-a", "sam-5", "looksam-5", "ae-sam", "esam", "saf", "mesa", "sam-10", "asam")
 _COLORS = tuple(_FIXED[name] for name in _LENDERS)
 _MARKERS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
@@ -21,7 +21,7 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 
 @dataclass(frozen=True)
 class Style:
-    """A look.
+    """How a label is drawn.
 
     Args:
         color: as #rrggbb.
@@ -35,23 +35,22 @@ class Style:
 
 
 def place_of(method: str, label: str) -> tuple[Any, ...]:
-    """Sorts methods as they are listed everywhere, and a method's variants by their numbers."""
+    """Sort key: methods in their usual order, and a method's variants by number."""
     parts = re.split(r"(\d+(?:\.\d+)?)", label)
     pairs = [(float(part), "") if place % 2 else (-1.0, part) for place, part in enumerate(parts)]
     return (_ORDER.get(method, len(_ORDER)), method, pairs)
 
 
 def styles_for(labels: Sequence[str]) -> dict[str, Style]:
-    """A look for each label; methods have a colour of their own.
+    """A style per label; methods have fixed colours.
 
-    As far as there are enough, no two labels have the same colour and marker (up to 66 labels), nor the same colour and
-    dash (up to 44).
+    No two labels share both colour and marker (up to 66 labels), or both colour and dash (up to 44).
 
     Args:
-        labels: of all figures that are to be looked at together, sorted by `place_of`.
+        labels: of all figures that belong together, sorted by `place_of`.
     """
     styles: dict[str, Style] = {}
-    markers: dict[str, list[str]] = {color: [] for color in _FIXED.values()}  # those that a colour has already
+    markers: dict[str, list[str]] = {color: [] for color in _FIXED.values()}  # already used with a colour
     for label in sorted(labels, key=lambda label: label not in _FIXED):
         color = _FIXED.get(label) or min(_COLORS, key=lambda color: len(markers[color]))
         used = markers[color]

@@ -1,4 +1,4 @@
-"""What a report comes to, in a sentence, and when its runs were made."""
+"""A report's result in one sentence, and the dates of its runs."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _TINY = "A tiny run tests the program and says nothing about the methods."
 
 
 def overall(groups: Sequence[Group]) -> str:
-    """The whole report in a sentence: of one comparison its own, of several which method was ahead how often."""
+    """The report in one sentence: a single comparison's result, or how often each method was the most accurate."""
     tables = [group for group in groups if group.rows]
     if not tables:
         return "No run is finished yet."
@@ -32,7 +32,7 @@ def overall(groups: Sequence[Group]) -> str:
 
 
 def sentence(group: Group) -> str:
-    """What a group's finished runs say: who was most accurate, and what the others reached at which price."""
+    """A group's result: the most accurate method, and what others reached at which price."""
     if not group.rows:
         return "No run is finished yet."
     first = _most_accurate(group.rows)
@@ -48,7 +48,7 @@ def sentence(group: Group) -> str:
 
 
 def dates(groups: Sequence[Group], today: date) -> str:
-    """When the page was written and its runs were finished, as far as they say so."""
+    """When the page was written and, if known, when its runs finished."""
     found = sorted({day for group in groups for run in group.finished if (day := _day(run.summary.get("date")))})
     written = f"Written on {_spelled(today)}"
     if not found:
@@ -62,7 +62,7 @@ def _most_accurate(rows: Sequence[Row]) -> Row:
 
 
 def _interest(row: Row) -> tuple[int, float]:
-    """The methods that everything is measured against come first, then by accuracy."""
+    """Sort key: the usual references first, then by accuracy."""
     known = ("vsam", "sam", "sgd")
     return (known.index(row.label) if row.label in known else len(known), -row.accuracy)
 
@@ -72,7 +72,7 @@ def _accuracy(row: Row) -> str:
 
 
 def _price(row: Row) -> str:
-    """What a method that samples only at times takes, and how fast it is."""
+    """For a method that samples some steps, how many, and how fast it is."""
     share = row.samples / row.steps
     if not 0 < share < 1:
         return ""

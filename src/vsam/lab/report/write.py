@@ -1,4 +1,4 @@
-"""Writing a report: the page, and beside it the figures and tables for papers."""
+"""Writing a report: the page, and next to it the figures and tables for papers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ __all__ = ["ReportFiles", "write_report"]
 
 @dataclass(frozen=True)
 class ReportFiles:
-    """What a report consists of.
+    """The files of a report.
 
     Args:
         page: the HTML file.
         figures: the SVG and PNG files.
         tables: the Markdown and LaTeX files.
         num_finished: runs that are in the tables.
-        problems: a sentence for each run or study that is not wholly in the report.
+        problems: a sentence for each run or study that is missing or incomplete.
     """
 
     page: Path
@@ -47,22 +47,22 @@ def write_report(
     figures: bool = True,
     say: Callable[[str], object] = lambda text: None,
 ) -> ReportFiles:
-    """Read all runs in folders and write the report.
+    """Read all runs in the folders and write the report.
 
     Args:
-        folders: of runs, or folders that contain such at any depth.
-        output: the page, a file that ends in .html; figures and tables go to the folder NAME-figures beside it. Or `-`
-            for the standard output, which takes the page alone.
-        title: of the page; by default what was run.
+        folders: of runs, or folders that contain them at any depth.
+        output: the page, a file that ends in .html; figures and tables go to the folder NAME-figures next to it. Or `-`
+            for stdout, which gets only the page.
+        title: of the page; default: what was run.
         figures: whether to write figures and tables for papers too.
-        say: is told what is being done, at every folder, run and group.
+        say: called with the progress at every folder, run and group.
 
     Raises:
-        UserError: there is no run at all, or the output cannot be a page.
+        UserError: there is no run at all, or the output is not an HTML file.
     """
     is_alone = is_standard_output(output)
     if not is_alone and output.suffix.lower() not in (".html", ".htm"):
-        raise UserError(f"The report must be a file that ends in .html, got {str(output)!r}.")
+        raise UserError(f"The report's file name must end in .html, got {str(output)!r}.")
     groups, outside = group_runs(_read(find_runs(folders, say), say))
     check_output(output)
     say(f"Writing {output}")

@@ -125,7 +125,7 @@ class TrainedOutcome:
 
 
 def markdown_page(study: Study, scale: str, tables: Mapping[str, Sequence[Row]], records: Sequence[Any]) -> str:
-    """A study's page: a table for each part, the study's further tables, and what it says of them."""
+    """A study's page: a table per part, the study's other tables, and its notes."""
     sections = [f"# {study.title}\n\nScale: {scale}.\n"]
     sections += [f"## {part}\n\n{to_markdown(rows)}" for part, rows in tables.items()]
     sections += [f"## {one.title}\n\n{markdown_table(one.lines)}\n{one.note}\n" for one in study.tables(records)]

@@ -1,4 +1,4 @@
-"""What `vsam choose` and `vsam doctor` look at: a network in training, from a recipe or a user's Python file."""
+"""What `vsam choose` and `vsam doctor` examine: a network to train, from a recipe or a user's Python file."""
 
 from vsam.lab.subject.file import is_file, read_file
 from vsam.lab.subject.recipe import read_recipe_subject

@@ -1,4 +1,4 @@
-"""A user's Python file with `model`, `loss` and `batches`, run as a module of its own."""
+"""A user's Python file with `model`, `loss` and `batches`, run as a separate module."""
 
 import inspect
 import itertools
@@ -31,16 +31,16 @@ _MOST_BATCHES = 4
 
 
 def is_file(name: str) -> bool:
-    """Whether a name is meant to be a Python file, and not a recipe."""
+    """Whether a name refers to a Python file rather than a recipe."""
     path = Path(name)
     return path.suffix == ".py" or (path.is_file() and path.suffix != ".toml")
 
 
 def read_file(name: str) -> Subject:
-    """Run a user's file as a module, and take `model`, `loss` and `batches` from it, `base` and `optimizer` if given.
+    """Run a user's file as a module; read `model`, `loss` and `batches` from it, and `base` and `optimizer` if given.
 
-    `loss(model, batch)` is called with each of `batches`; without these, `loss(model)` or `loss()` brings its own data.
-    The file is not `__main__`: what it does only as a program it does not do here. Nothing is unpickled.
+    `loss(model, batch)` is called with each of `batches`; without them, `loss(model)` or `loss()` brings its own data.
+    The file is not `__main__`, so code under `if __name__ == "__main__"` does not run. Nothing is unpickled.
     """
     path = Path(name).expanduser()
     if path.suffix != ".py":
@@ -72,14 +72,14 @@ def read_file(name: str) -> Subject:
 
 
 def _run(path: Path) -> dict[str, Any]:
-    """Everything that the file defines."""
+    """All names that the file defines."""
     try:
         source = read_regular(path)
         code = compile(source, str(path), "exec", dont_inherit=True)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from error
     except (SyntaxError, ValueError) as error:
-        line = f" in line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        line = f" on line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         reason = error.msg if isinstance(error, SyntaxError) else str(error)
         raise UserError(f"{path} is not valid Python{line}: {reason}.") from error
     module = types.ModuleType(f"vsam_subject_{path.stem}")
@@ -87,8 +87,8 @@ def _run(path: Path) -> dict[str, Any]:
     sys.modules[module.__name__] = module  # dataclasses and the like look there
     folder = str(path.resolve().parent)
     if folder not in sys.path:
-        sys.path.append(folder)  # last, so that a file beside it does not stand in for another package
-    with explained(str(path), "running it fails"), quiet_output():
+        sys.path.append(folder)  # last, so that a file next to it does not shadow a package
+    with explained(str(path), "running it failed"), quiet_output():
         exec(code, module.__dict__)
     return module.__dict__
 
@@ -97,7 +97,7 @@ def _module(name: str, names: dict[str, Any]) -> nn.Module:
     model = names.get("model")
     if isinstance(model, nn.Module):
         if not any(one.requires_grad for one in model.parameters()):
-            raise UserError(f"{name}: model has no parameters to train: leave some requires_grad=True.")
+            raise UserError(f"{name}: model has no parameters to train: keep requires_grad=True for some.")
         return model
     if "model" in names:
         hint = "Call it: model = model()." if callable(model) else "Make model a torch.nn.Module."
@@ -141,8 +141,8 @@ def _num_arguments(function: Callable[..., Any]) -> int:
 
 
 def _batches(name: str, given: Any) -> list[Any]:
-    """The first few of a list, a loader or a function that returns one."""
-    with explained(str(Path(name).expanduser()), "batches fail"), quiet_output():
+    """The first few of a list, a loader, or a function that returns either."""
+    with explained(str(Path(name).expanduser()), "batches failed"), quiet_output():
         made = given() if inspect.isroutine(given) else given
         if isinstance(made, torch.Tensor) or not isinstance(made, Iterable):
             raise UserError(f"{name}: batches must be a list or a loader of batches, got {_kind(made)}.")
@@ -153,7 +153,7 @@ def _batches(name: str, given: Any) -> list[Any]:
 
 
 def _base(name: str, names: dict[str, Any], model: nn.Module, optimizer: Any) -> Optimizer:
-    """The base optimizer of the file, or SGD with momentum."""
+    """The file's base optimizer, or SGD with momentum."""
     base = optimizer.base if isinstance(optimizer, SharpnessAware) else names.get("base", optimizer)
     if base is None:
         return torch.optim.SGD((one for one in model.parameters() if one.requires_grad), lr=0.01, momentum=0.9)
@@ -161,7 +161,7 @@ def _base(name: str, names: dict[str, Any], model: nn.Module, optimizer: Any) ->
         base = base.base
     if not isinstance(base, Optimizer):
         which = "base" if "base" in names else "optimizer"
-        raise UserError(f"{name}: {which} must be a constructed optimizer, got {_kind(base)}.")
+        raise UserError(f"{name}: {which} must be an optimizer instance, got {_kind(base)}.")
     own = set(model.parameters())
     if not any(one in own and one.requires_grad for group in base.param_groups for one in group["params"]):
         raise UserError(f"{name}: the optimizer trains none of model's parameters: give it model.parameters().")

@@ -18,7 +18,7 @@ __all__ = ["read_recipe_subject"]
 
 
 def read_recipe_subject(recipe: Recipe, data_dir: Path | None, device: torch.device) -> Subject:
-    """The network, the loss and the first batches of a recipe, with its base optimizer alone."""
+    """The network, the loss and the first batches of a recipe, with only its base optimizer."""
     recipe = recipe.updated(method="sgd")
     dataset = load_data(recipe, data_dir, device)
     model: Any = build_model(recipe, dataset).to(device)
@@ -39,7 +39,7 @@ def read_recipe_subject(recipe: Recipe, data_dir: Path | None, device: torch.dev
         return objective(logits, batch, 0)
 
     model.train()
-    # The last batch of an epoch may be smaller: it is not among the first.
+    # Without the last batch of an epoch, which may be smaller.
     chosen = list(itertools.islice(batches.epoch(0), min(4, max(1, len(batches) - 1))))
     settings = f"lr={recipe.lr:g}"
     if recipe.optimizer == "sgd":

@@ -1,4 +1,4 @@
-"""A network, its loss and some batches, and passes over them whose failures are explained."""
+"""A network, its loss and some batches, with passes that explain their failures."""
 
 import sys
 import traceback
@@ -26,14 +26,14 @@ class Subject:
         name: of the recipe or the file.
         model: the network.
         loss: computes the loss of a batch, without `backward`.
-        batches: some, used in turn.
+        batches: some, cycled through.
         base: the base optimizer.
-        base_code: the line that makes it, for code to paste.
-        optimizer: a sharpness-aware optimizer that the user has made, if any.
+        base_code: the line that constructs it, for code to paste.
+        optimizer: the user's own sharpness-aware optimizer, if any.
         rho: the radius to suggest.
         total_steps: of the run, as code.
-        file: where the loss is written, for errors; None for a recipe.
-        names: everything that a user's file defines.
+        file: that defines the loss, for errors; None for a recipe.
+        names: all names that a user's file defines.
     """
 
     name: str
@@ -63,44 +63,44 @@ class Subject:
 
     @property
     def num_bytes(self) -> int:
-        """Of these parameters: the unit in which memory is told."""
+        """Of these parameters: the unit for memory."""
         return sum(one.numel() * one.element_size() for one in self.parameters)
 
     def next_batch(self) -> Any:
-        """The batches in turn."""
+        """The next batch, cycling."""
         return next(self._turn)
 
     def compute(self, batch: Any) -> Tensor:
-        """The loss of a batch, which must be one finite number that depends on the parameters."""
+        """The loss of a batch, which must be a single number that depends on the parameters."""
         where = self.file or self.name
-        with explained(self.file, "loss fails"), quiet_output():
+        with explained(self.file, "loss failed"), quiet_output():
             value = self.loss(batch)
         if not isinstance(value, Tensor):
             raise UserError(f"{where}: loss must return a tensor, got {type(value).__name__}.")
         if value.numel() != 1:
             shape = tuple(value.shape)
-            raise UserError(f"{where}: loss must return one number, got the shape {shape}: return its mean, .mean().")
+            raise UserError(f"{where}: loss must return one number, got shape {shape}. Return its mean: .mean().")
         if torch.is_grad_enabled() and not value.requires_grad:
             raise UserError(
-                f"{where}: loss has no gradient: compute it from the model's output, without torch.no_grad(), "
-                ".detach() and .item(), and leave some parameters requires_grad=True."
+                f"{where}: loss has no gradient. Compute it from the model's output, without torch.no_grad(), "
+                ".detach() or .item(), and keep requires_grad=True for some parameters."
             )
         if torch.is_grad_enabled() and any(one.grad is not None for one in self.parameters):
-            raise UserError(f"{where}: loss must not call backward(), which is done for it: return the loss alone.")
+            raise UserError(f"{where}: loss must not call backward(): only return the loss.")
         return value
 
     def backward(self, loss: Tensor) -> None:
         """The gradients of a loss."""
-        with explained(self.file, "backward of the loss fails"), quiet_output():
+        with explained(self.file, "backward failed"), quiet_output():
             loss.backward()  # type: ignore[no-untyped-call]
 
     def clear(self) -> None:
-        """Take all gradients away."""
+        """Clear all gradients."""
         for one in [*self.model.parameters(), *self.parameters]:
             one.grad = None
 
     def closure(self, batch: Any) -> Callable[[], Tensor]:
-        """What an optimizer's `step` takes, with nothing around it that would take time."""
+        """A closure for an optimizer's `step`, without anything that would add time."""
 
         def run() -> Tensor:
             loss: Tensor = self.loss(batch)
@@ -112,14 +112,14 @@ class Subject:
 
 @contextmanager
 def quiet_output() -> Iterator[None]:
-    """What a user's file prints goes to the standard error, so that JSON on the standard output stays alone."""
+    """Redirect what a user's file prints to stderr, so that stdout has only JSON."""
     with redirect_stdout(sys.stderr):
         yield
 
 
 @contextmanager
 def explained(file: str | None, what: str) -> Iterator[None]:
-    """Say in which line of a user's file something has failed."""
+    """Turn an exception into an error that names the line of the user's file."""
     try:
         yield
     except (UserError, RunError):
@@ -128,6 +128,6 @@ def explained(file: str | None, what: str) -> Iterator[None]:
         if file is None:
             raise
         lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == file]
-        where = f" in line {lines[-1]}" if lines else ""
+        where = f" on line {lines[-1]}" if lines else ""
         reason = str(error).strip() or "no message"
         raise UserError(f"{file}: {what}{where}: {type(error).__name__}: {reason}") from error

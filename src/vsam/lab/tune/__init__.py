@@ -1,3 +1,3 @@
-"""Hyperparameter search: settings of a method chosen on held-out training images, never on the test images."""
+"""Hyperparameter search: a method's settings, chosen on held-out training images, never on test images."""
 
 __all__: list[str] = []

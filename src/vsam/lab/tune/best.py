@@ -1,4 +1,4 @@
-"""The best settings as a complete recipe, with a header that says how they were found and what that is worth."""
+"""The best settings as a complete recipe, with a header on how they were found and how far to trust them."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ __all__ = ["caution", "settings_text", "standing", "to_recipe"]
 
 
 def to_recipe(plan: Plan, command: str, results: Sequence[Result], num_validation: int) -> str:
-    """A recipe file with the settings of the best trial; there must be a completed one."""
+    """A recipe file with the settings of the best trial; at least one must be complete."""
     best = best_first(results)[0]
     recipe = change(plan.recipe, best.settings, name=f"{plan.recipe.name}-tuned")
     minutes = sum(result.seconds or 0 for result in results) / 60
@@ -33,13 +33,13 @@ def to_recipe(plan: Plan, command: str, results: Sequence[Result], num_validatio
 
 
 def standing(plan: Plan, results: Sequence[Result], num_validation: int) -> str:
-    """How good the best trial was, beside the recipe's own settings and the runner-up."""
+    """How good the best trial was, compared with the recipe's own settings and the runner-up."""
     best, *others = best_first(results)
     runs = "one run" if plan.seeds == 1 else f"the mean of {plan.seeds} runs"
     cost = "" if best.samples is None else f", with {best.samples:,.0f} second gradients in {best.steps:,} steps"
     text = (
-        f"Best was trial {best.number} with {best.accuracy:.2f} % on {num_validation:,} held-out training images after "
-        f"the last epoch, {runs}{cost}: {settings_text(best.settings)}."
+        f"The best was trial {best.number} with {best.accuracy:.2f} % on {num_validation:,} held-out training images "
+        f"after the last epoch, {runs}{cost}: {settings_text(best.settings)}."
     )
     own = next((result for result in results if result.number == 0 and plan.tries_own), None)
     if own is best:
@@ -50,19 +50,19 @@ def standing(plan: Plan, results: Sequence[Result], num_validation: int) -> str:
     if others:
         second = others[0]
         behind = (best.accuracy or 0) - (second.accuracy or 0)
-        text += f" Runner-up was trial {second.number}, {behind:.2f} points behind: {settings_text(second.settings)}."
+        text += f" Runner-up: trial {second.number}, {behind:.2f} points behind: {settings_text(second.settings)}."
     return text
 
 
 def caution(plan: Plan, results: Sequence[Result], num_validation: int) -> str:
-    """What keeps the best trial from being the truth."""
+    """Why the best trial may not be the best setting."""
     complete = best_first(results)
     error = standard_error(complete[0].accuracy or 0, num_validation)
     return (
         f"An accuracy on {num_validation:,} images has a standard error of about {error:.1f} points, and "
-        f"{'a single seed adds' if plan.seeds == 1 else 'few seeds add'} that of training: settings that are closer "
-        f"than this are not told apart, and the best of {len(complete)} looks better than it is. Trials trained on "
-        "four fifths of the images. The test images were not looked at: compare there, with several seeds."
+        f"{'a single seed adds' if plan.seeds == 1 else 'few seeds add'} that of training: smaller differences "
+        f"mean nothing, and the best of {len(complete)} looks better than it is. Trials trained on four fifths of the "
+        "images. The test images were not used: compare on them, with several seeds."
     )
 
 
@@ -72,5 +72,5 @@ def settings_text(settings: Mapping[str, Value]) -> str:
 
 
 def _line(text: str) -> str:
-    """On one line whatever a file's name holds: a line break would end the comment."""
+    """On one line, whatever a file name contains: a line break would end the comment."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())

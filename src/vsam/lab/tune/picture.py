@@ -1,4 +1,4 @@
-"""The one picture of a search: validation accuracy against each setting."""
+"""The picture of a search: validation accuracy against each setting."""
 
 import io
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _BLUE, _GREY, _RED, _GREEN = "#1f6fb4", "#888888", "#c03030", "#2a8a3a"
 
 
 def accuracy_against_settings(plan: Plan, results: Sequence[Result], num_validation: int) -> bytes:
-    """A PNG with one panel a setting; pruned trials are hollow, failed ones lie at the bottom."""
+    """A PNG with one panel per setting; pruned trials are hollow, failed ones are at the bottom."""
     columns = min(3, len(plan.space))
     rows = -(-len(plan.space) // columns)
     figure = Figure(figsize=(max(5.2, 3.6 * columns), 3.6 * rows + 0.9), dpi=150, layout="constrained")

@@ -1,4 +1,4 @@
-"""What a search is: everything that decides its result, and the folder that may hold only one."""
+"""A search's plan: everything that affects its result, and its folder, which has only one search."""
 
 import hashlib
 import json
@@ -27,11 +27,11 @@ class Plan:
     """A search.
 
     Args:
-        recipe: what every trial trains, but for the searched settings; its seed is also the search's.
+        recipe: what every trial trains, except for the searched settings; its seed is also the search's.
         space: the searched settings.
-        seeds: how many runs a trial is the mean of, at least 1.
+        seeds: runs per trial, at least 1; their mean counts.
         source: the recipe's name or file, as the user gave it.
-        options: what else the user gave to change the recipe, as arguments of the command.
+        options: the user's other changes to the recipe, as command-line arguments.
         tiny: the recipe's `[tiny]` table, empty if it has none.
     """
 
@@ -44,7 +44,7 @@ class Plan:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Everything that decides the result of a trial."""
+        """Everything that affects the result of a trial."""
         return {
             "recipe": _plain(self.recipe),
             "search": [str(one) for one in self.space],
@@ -54,24 +54,24 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """Of the study: searches that differ in anything have different names, so a database can hold many."""
+        """The Optuna study's name, different for searches that differ in anything: a database can store many."""
         digest = hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()
         return f"{self.recipe.name}-{self.recipe.label}-{digest[:12]}"
 
     @property
     def tries_own(self) -> bool:
-        """Whether the recipe's own settings lie within the ranges, so that trial 0 tries them."""
+        """Whether the recipe's own settings are within the ranges, so that trial 0 tries them."""
         return len(own_values(self.recipe, self.space)) == len(self.space)
 
     def command(self, trials: int) -> str:
-        """What the user would type, without the storage, because its address may hold a password."""
+        """What the user would type, without --storage, because its URL may contain a password."""
         space = ",".join(str(one) for one in self.space)
         numbers = ["--method", self.recipe.method, "--trials", str(trials), "--seeds", str(self.seeds)]
         return shlex.join(["vsam", "tune", self.source, *self.options, *numbers, "--search", space])
 
 
 def _plain(recipe: Recipe) -> dict[str, Any]:
-    """The settings of the recipe; those that only users' own methods have are left out where there is none."""
+    """The settings of the recipe; `use` and `own` only if the user has methods of their own."""
     dumped = recipe.model_dump(mode="json", exclude={"role", "use", "own"})
     return dumped | {name: value for name, value in (("use", recipe.use), ("own", recipe.own)) if value}
 
@@ -85,14 +85,14 @@ def make_plan(
     tiny: bool = False,
     changes: Sequence[str] = (),
 ) -> Plan:
-    """Check what the user gave and make a plan of it.
+    """Check the user's options and make a plan.
 
     Args:
         source: a recipe's name or file.
         method: instead of the recipe's.
-        search: ranges as `choose_space` reads them; None takes the method's.
-        seeds: runs a trial, at least 1.
-        tiny: shrink the recipe as its `[tiny]` table says.
+        search: ranges as in `choose_space`; None for the method's.
+        seeds: runs per trial, at least 1.
+        tiny: shrink the recipe as in its `[tiny]` table.
         changes: `key=value` of the recipe, as for `vsam train`.
     """
     methods = [change for change in changes if change.partition("=")[0].strip() == "method"]
@@ -112,7 +112,7 @@ def make_plan(
 
 
 def _tiny_table(source: str, changes: Sequence[str]) -> dict[str, Any]:
-    """What `--tiny` would change of the recipe."""
+    """What `--tiny` would change in the recipe."""
     try:
         small = load_recipe(source, tiny=True, changes=changes).model_dump(exclude_none=True, exclude={"name"})
         whole = load_recipe(source, changes=changes).model_dump(exclude_none=True)
@@ -133,12 +133,12 @@ def _changed(whole: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, An
 
 
 def enter_folder(folder: Path, plan: Plan, has_storage: bool) -> str:
-    """Note the search in its folder, or refuse one that holds another; returns the folder's own name for trials.
+    """Record the search in its folder; raises if the folder has another one. Returns the folder's random ID.
 
     Args:
-        folder: of the search, which exists; the caller holds its lock.
+        folder: of the search; it exists, and the caller holds its lock.
         plan: the search.
-        has_storage: whether the results are kept in a database that the user named.
+        has_storage: whether results are stored in a database that the user named.
     """
     path = folder / "search.json"
     wanted = {"storage": _ELSEWHERE if has_storage else _HERE, **plan.settings}
@@ -159,8 +159,8 @@ def enter_folder(folder: Path, plan: Plan, has_storage: bool) -> str:
     ]
     if differences:
         raise UserError(
-            f"{folder} holds another search ({', '.join(differences[:5])}{', …' if len(differences) > 5 else ''}). "
-            "Give the same settings to go on with it, or choose another folder with --out."
+            f"{folder} has another search ({', '.join(differences[:5])}{', …' if len(differences) > 5 else ''}). "
+            "Give the same settings to resume it, or choose another folder with --out."
         )
     return str(place)
 

@@ -1,4 +1,4 @@
-"""Progress of a search: bars on a terminal, plain lines elsewhere; always on the standard error."""
+"""Progress of a search: bars on a terminal, plain lines elsewhere; always on stderr."""
 
 import sys
 import time
@@ -17,12 +17,12 @@ __all__ = ["Bars", "Lines", "make_watcher"]
 
 
 def make_watcher() -> AbstractContextManager[Watcher]:
-    """Bars if a person is watching, else lines."""
+    """Bars on a terminal, else lines."""
     return bars_or_lines(Bars, Lines)
 
 
 class Bars:
-    """One bar for the steps of all trials, one for those of the trial that is trained here."""
+    """One bar for the steps of all trials, and one for the trial trained here."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -36,7 +36,7 @@ class Bars:
         self._one = self._progress.add_task("", total=steps, note="")
 
     def start(self, number: int, values: dict[str, Value], step: int) -> None:
-        """Empty the trial's bar."""
+        """Reset the trial's bar."""
         note = self._fit(settings_text(values))
         self._progress.reset(self._one, description=f"trial {number}", completed=step, total=self._steps, note=note)
 
@@ -47,11 +47,11 @@ class Bars:
         self._progress.advance(self._all, step - before)
 
     def epoch(self, number: int, epoch: int, accuracy: float) -> None:
-        """Note the accuracy."""
+        """Show the accuracy."""
         self._progress.update(self._all, note=self._fit(f"trial {number}: {accuracy:.2f} % validation"))
 
     def end(self, result: Result, done: int) -> None:
-        """Count a trial that ended early as a whole one, and those of others too."""
+        """Count all finished trials as complete ones, including pruned ones and other processes'."""
         self._progress.update(self._all, completed=done * self._steps, note=self._fit(_ending(result)))
 
     def _fit(self, note: str) -> str:
@@ -59,7 +59,7 @@ class Bars:
 
 
 class Lines:
-    """A line an epoch, and at the end of a trial one with an estimate of the time left."""
+    """A line per epoch, and one per finished trial with an estimate of the time left."""
 
     def __init__(self) -> None:
         self._begun = time.monotonic()
@@ -67,17 +67,17 @@ class Lines:
         self._step = self._steps_here = 0
 
     def begin(self, done: int, trials: int, steps: int) -> None:
-        """Take in how much there is to do."""
+        """Remember how much there is to do."""
         self._done, self._trials, self._steps = done, trials, steps
 
     def start(self, number: int, values: dict[str, Value], step: int) -> None:
-        """Say what is tried."""
+        """Print what is tried."""
         self._step = step
-        goes_on = f", going on at step {step:,} of {self._steps:,}" if step else ""
+        goes_on = f", resuming at step {step:,} of {self._steps:,}" if step else ""
         _say(f"trial {number}: {settings_text(values)}{goes_on}")
 
     def advance(self, step: int) -> None:
-        """Take in how far the trial is."""
+        """Remember how far the trial is."""
         self._steps_here += step - self._step
         self._step = step
 
@@ -91,7 +91,7 @@ class Lines:
         _say(f"trial {result.number} {_ending(result)}; {done} of {self._trials} done, at most {self._left()} left")
 
     def _left(self) -> str:
-        """At this process's speed and alone, if no further trial is pruned."""
+        """An upper bound: at this process's speed, without other processes or further pruning."""
         steps = max((self._trials - self._done) * self._steps - self._step, 0)
         seconds = int((time.monotonic() - self._begun) * steps / max(self._steps_here, 1))
         return str(timedelta(seconds=seconds))

@@ -1,4 +1,4 @@
-"""Who trains which trial: shared by processes of one folder, and by folders of one database."""
+"""Who trains which trial: shared by the processes of a folder, and by the folders of a database."""
 
 import time
 from collections.abc import Iterator
@@ -19,22 +19,22 @@ from vsam.lab.tune.storage import open_database, open_file
 
 __all__ = ["Queue"]
 
-_SILENCE = 3600.0  # seconds without a sign of life after which another folder's trial is taken over
+_SILENCE = 3600.0  # seconds without a heartbeat after which another folder's trial is taken over
 
 
 class Queue:
     """The trials of a search in its database.
 
     A trial is trained by whoever holds the lock in its folder, which the system releases when a process is killed:
-    then the next one to come puts it back into the queue and goes on from its checkpoint. Locks do not reach other
-    machines; there a trial is taken over, and begun anew, when nothing was heard of it for an hour.
+    then the next process puts it back into the queue and resumes from its checkpoint. Locks do not work across
+    machines: there, a trial is taken over and restarted after an hour without a heartbeat.
 
     Args:
         plan: the search.
         folder: of the search; it is created.
-        trials: how many there shall be in all, whoever trains them.
-        storage: address of a database, or None for a file in the folder.
-        pruner: which decides what trials are worth going on with.
+        trials: total number, whoever trains them.
+        storage: URL of a database, or None for a file in the folder.
+        pruner: decides which trials to stop early.
     """
 
     def __init__(self, plan: Plan, folder: Path, trials: int, storage: str | None, pruner: BasePruner) -> None:
@@ -44,7 +44,7 @@ class Queue:
         self._space = {one.key: distribution(one) for one in plan.space}
         sampler = Sampler(plan.space, own_values(plan.recipe, plan.space), plan.recipe.seed)
         with self.lock:
-            database = None if storage is None else open_database(storage)  # first, lest a typo be noted in the folder
+            database = None if storage is None else open_database(storage)  # first: a typo must not be recorded
             self._place = enter_folder(folder, plan, storage is not None)
             self._storage = database or open_file(folder)
             self.study: Study = create_study(
@@ -58,15 +58,15 @@ class Queue:
 
     @property
     def num_done(self) -> int:
-        """How many trials are over."""
+        """How many trials have ended."""
         return sum(trial.state.is_finished() for trial in self.trials())
 
     def trials(self) -> list[FrozenTrial]:
-        """All trials, in the order of their numbers."""
+        """All trials, by number."""
         return self.study.get_trials(deepcopy=False)
 
     def trial(self, number: int) -> FrozenTrial:
-        """One trial as the database has it."""
+        """One trial, as stored in the database."""
         return next(trial for trial in self.trials() if trial.number == number)
 
     def path(self, number: int) -> Path:
@@ -75,9 +75,9 @@ class Queue:
 
     @contextmanager
     def claim(self) -> Iterator[Trial | None]:
-        """A trial that is ours alone: one that was given back or abandoned, else a new one, else None.
+        """Claim a trial for this process: one that was given back or abandoned, else a new one, else None.
 
-        On an exception it goes back into the queue.
+        On an exception, it goes back into the queue.
         """
         claimed = self._claim()
         if claimed is None:
@@ -93,34 +93,34 @@ class Queue:
             lock.release()
 
     def give_back(self, number: int) -> None:
-        """Put a trial that nobody trains back into the queue, with its settings and what it has reported."""
+        """Put a trial that nobody trains back into the queue, with its settings and reported accuracies."""
         if self.trial(number).state == TrialState.RUNNING:
             study = self._storage.get_study_id_from_name(self.study.study_name)
             trial = self._storage.get_trial_id_from_study_id_trial_number(study, number)
             self._storage.set_trial_state_values(trial, TrialState.WAITING)
 
     def give_sign(self, trial: Trial) -> None:
-        """Let other machines know that somebody is at a trial."""
+        """Send a heartbeat, so that other machines know that the trial is being trained."""
         trial.set_user_attr("sign", self._sign())
 
     def _claim(self) -> tuple[Trial, FileLock] | None:
         with self.lock:
             while self._has_work():
                 trial = self.study.ask(self._space)
-                if trial.number >= self.num_trials:  # other machines were quicker; it waits for a longer search
+                if trial.number >= self.num_trials:  # other machines were faster; left for a longer search
                     self.give_back(trial.number)
                     break
                 lock = self._trial_lock(trial.number)
                 try:
                     lock.acquire()
-                except Timeout:  # a process of this folder is at it, though another machine had thought it dead
+                except Timeout:  # a process of this folder is training it, though another machine thought it dead
                     continue
                 self.give_sign(trial)
                 return trial, lock
         return None
 
     def _has_work(self) -> bool:
-        """Whether a trial waits; if none does and there may be more, a new one is made to."""
+        """Whether a trial is waiting; if none is and more are wanted, enqueue a new one."""
         for trial in self.trials():
             if trial.state == TrialState.RUNNING and self._is_abandoned(trial):
                 self.give_back(trial.number)
@@ -137,7 +137,7 @@ class Queue:
 
     def _is_abandoned(self, trial: FrozenTrial) -> bool:
         sign = trial.user_attrs.get("sign")
-        if sign is None:  # begun with Optuna's own tools
+        if sign is None:  # started with Optuna's own tools
             return False
         if sign["place"] != self._place:
             return bool(time.time() - sign["time"] > _SILENCE)

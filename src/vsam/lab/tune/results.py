@@ -1,4 +1,4 @@
-"""What came out of a search: its trials, the best of them, and how much that is worth."""
+"""The results of a search: its trials, the best of them, and their standard error."""
 
 import csv
 import io
@@ -22,14 +22,14 @@ class Result:
     """A trial.
 
     Args:
-        number: from 0, which tried the recipe's own settings where they lie within the ranges.
+        number: from 0; trial 0 tried the recipe's own settings if they are within the ranges.
         state: `complete`, `pruned`, `failed`, `running` or `waiting`.
         settings: what it tried.
-        accuracy: on the held-out training images after its last epoch, in percent, mean over seeds; None without one.
+        accuracy: on held-out training images after its last epoch, in percent, mean over seeds; None if it has none.
         epochs: how many it trained.
         loss: on the held-out images, likewise.
-        samples: second gradients of a run, mean over seeds.
-        steps: of a run.
+        samples: second gradients per run, mean over seeds.
+        steps: per run.
         seconds: of training, all seeds together.
         device: what it was trained on.
         error: why it failed, or None.
@@ -49,12 +49,12 @@ class Result:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it will change."""
+        """Whether it has ended."""
         return self.state in ("complete", "pruned", "failed")
 
 
 def read_result(trial: FrozenTrial, plan: Plan) -> Result:
-    """A trial as Optuna has it, in our words."""
+    """Optuna's trial as a result."""
     facts = trial.user_attrs.get("facts", {}) if trial.state.is_finished() else {}
     has_failed = trial.state == TrialState.FAIL or "error" in facts
     reported = trial.intermediate_values
@@ -69,7 +69,7 @@ def read_result(trial: FrozenTrial, plan: Plan) -> Result:
 
 
 def best_first(results: Sequence[Result]) -> list[Result]:
-    """The completed trials; of equal accuracies the smaller loss is better, then the earlier trial."""
+    """The completed trials; ties in accuracy are broken by loss, then by number."""
     complete = [result for result in results if result.state == "complete" and result.accuracy is not None]
     return sorted(complete, key=lambda one: (-(one.accuracy or 0), math.inf if one.loss is None else one.loss))
 
@@ -83,13 +83,13 @@ def count_states(results: Sequence[Result]) -> str:
 
 
 def standard_error(accuracy: float, num_images: int) -> float:
-    """Of an accuracy in percent that was measured on so many images."""
+    """Of an accuracy in percent, measured on `num_images` images."""
     share = min(max(accuracy / 100, 0.0), 1.0)
     return 100 * math.sqrt(share * (1 - share) / num_images)
 
 
 def to_json(plan: Plan, command: str, results: Sequence[Result], num_validation: int) -> str:
-    """Everything on the search for programs."""
+    """Everything about the search, for programs."""
     best = best_first(results)
     record: dict[str, Any] = {
         "command": command,
@@ -105,7 +105,7 @@ def to_json(plan: Plan, command: str, results: Sequence[Result], num_validation:
 
 
 def to_csv(plan: Plan, results: Sequence[Result]) -> str:
-    """One line a trial and one column a setting, for spreadsheets."""
+    """One line per trial and one column per setting, for spreadsheets."""
     keys = [one.key for one in plan.space]
     rows = [asdict(result) for result in results]
     names = [name for name in Result.__dataclass_fields__ if name != "settings"]

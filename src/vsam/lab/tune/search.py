@@ -1,4 +1,4 @@
-"""The search: one trial after another is trained, pruned where it lags behind, and told to Optuna."""
+"""The search: trains one trial after another, prunes those that lag behind, and reports them to Optuna."""
 
 import logging
 import shutil
@@ -34,44 +34,44 @@ _log = logging.getLogger(__name__)
 
 
 class Watcher(Protocol):
-    """Whoever shows how far a search is."""
+    """Shows the progress of a search."""
 
     def begin(self, done: int, trials: int, steps: int) -> None:
-        """So many trials are done of all that shall be, each of so many steps."""
+        """The search starts: trials done, total trials, and steps per trial."""
 
     def start(self, number: int, values: dict[str, Value], step: int) -> None:
-        """A trial begins, or goes on after a step."""
+        """A trial starts, or resumes after a step."""
 
     def advance(self, step: int) -> None:
         """The trial has reached a step."""
 
     def epoch(self, number: int, epoch: int, accuracy: float) -> None:
-        """The trial has ended an epoch, counted from 1, with that validation accuracy."""
+        """The trial has finished an epoch, counted from 1, with this validation accuracy."""
 
     def end(self, result: Result, done: int) -> None:
-        """The trial is over; so many are."""
+        """The trial has ended; `done` have in total."""
 
 
 def make_pruner(epochs: int) -> MedianPruner:
-    """Ends a trial in the last third of its epochs if it never was as good as the median of the completed ones.
+    """Prunes a trial in the last third of its epochs if it never was as good as the median of the completed ones.
 
-    Not earlier, and not by halving: under a cosine schedule the order of runs before two thirds of their epochs says
-    next to nothing of the order at the end (docs/tuning.md has the numbers), and a large rho starts slowly.
+    Not earlier, and not by successive halving: under a cosine schedule, the ranking of runs before two thirds of their
+    epochs says next to nothing about the final one (docs/tuning.md has the numbers), and a large rho starts slowly.
     """
     return MedianPruner(n_startup_trials=5, n_warmup_steps=-(-2 * epochs // 3))
 
 
 class Search:
-    """One process's share of a search; any number of them may work on the same one.
+    """One process's part of a search; any number of processes may work on the same one.
 
     Args:
         plan: what is searched.
         folder: of the search; trials train below it.
-        dataset: as `hold_out` gives it.
-        device: where to train.
-        trials: how many there shall be in all, whoever trains them, at least 1.
-        storage: address of a database, or None for a file in the folder.
-        deadline: on the clock of `time.monotonic`, after which the search stops at the end of an epoch.
+        dataset: from `hold_out`.
+        device: to train on.
+        trials: total number, whoever trains them, at least 1.
+        storage: URL of a database, or None for a file in the folder.
+        deadline: on the `time.monotonic` clock; after it, the search stops at the end of an epoch.
         observe: called with every run before it trains.
     """
 
@@ -93,14 +93,14 @@ class Search:
 
     @contextmanager
     def results(self) -> Iterator[list[Result]]:
-        """All trials so far, whoever trained them; other processes of the folder wait until the block is left."""
+        """All trials so far, whoever trained them; other processes of the folder wait until the block ends."""
         with self._queue.lock:
             with storage_errors(self._url):
                 results = [read_result(trial, self.plan) for trial in self._queue.trials()]
             yield [result for result in results if result.is_over or result.number < self._queue.num_trials]
 
     def run(self, watcher: Watcher) -> int:
-        """Train trials until there are enough, or until the deadline; returns how many were worked on here."""
+        """Train trials until there are enough, or until the deadline; returns how many were trained here."""
         queue = self._queue
         num_trained = 0
         with deferred_interrupt() as is_interrupted, storage_errors(self._url):
@@ -127,20 +127,20 @@ class Search:
                 self._train_runs(trial, watcher)
             except DamagedError as error:
                 path = self._queue.path(trial.number)
-                _log.warning("Trial %d is trained again from the beginning: %s", trial.number, error)
+                _log.warning("Trial %d is restarted: %s", trial.number, error)
                 for folder in path.glob("seed-*"):
                     shutil.rmtree(folder)
                 self._train_runs(trial, watcher)
         except (RunError, torch.OutOfMemoryError, MemoryError) as error:
-            if isinstance(error.__cause__, OSError):  # a full disk is not the settings' fault
+            if isinstance(error.__cause__, OSError):  # a full disk is not the fault of the settings
                 raise
             self._finish(trial, {"error": str(error) or type(error).__name__})
-        except UpdateFinishedTrialError:  # silent for so long that another machine took it over, and ended it
+        except UpdateFinishedTrialError:  # another machine took it over and finished it
             pass
         self._clear_away()
 
     def _train_runs(self, trial: Trial, watcher: Watcher) -> None:
-        values = self._queue.trial(trial.number).params  # as stored: two machines may have drawn at the same moment
+        values = self._queue.trial(trial.number).params  # as stored: two machines may draw at the same time
         path = self._queue.path(trial.number)
         runs = TrialRuns(self.plan, values, path, self.dataset, self.device, self._observe)
         try:
@@ -177,14 +177,14 @@ class Search:
         return tell
 
     def _finish(self, trial: Trial, facts: dict[str, Any], value: float | None = None) -> None:
-        """Tell the result; a failed trial is told as a pruned one, so that the sampler learns to keep away."""
+        """Report the result; a failed trial is reported as pruned, so that the sampler learns to avoid its settings."""
         if self._queue.trial(trial.number).state != TrialState.RUNNING:
             return  # another machine took it over
         trial.set_user_attr("facts", {"device": describe_environment(self.device)["device"], **facts})
         self._queue.study.tell(trial, value, TrialState.PRUNED if value is None else TrialState.COMPLETE)
 
     def _clear_away(self) -> None:
-        """Remove the checkpoints of trials that are over: with large networks they are gigabytes."""
+        """Remove the checkpoints of finished trials: for large networks they are gigabytes."""
         over = [trial.number for trial in self._queue.trials() if trial.state.is_finished()]
         for number in over:
             for path in self._queue.path(number).glob("seed-*/checkpoint.pt"):

@@ -1,4 +1,4 @@
-"""Which settings are searched, and between what bounds."""
+"""Which settings are searched, and within which bounds."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ __all__ = ["Range", "change", "choose_space", "own_values"]
 Load = Callable[[Sequence[str]], Recipe]
 Value = int | float
 
-# What every method reads. Not among them: what changes the data, the length of a trial or the draw of random numbers.
+# What every method reads, except what changes the data, the length of a trial or the random numbers.
 _COMMON = ("lr", "momentum", "weight_decay", "label_smoothing", "batch")
 
 
@@ -24,10 +24,10 @@ class Range:
 
     Args:
         key: of the recipe, dotted.
-        low: the least value.
-        high: the greatest one, above `low`.
-        log: whether ratios matter rather than differences; `low` must then be positive.
-        whole: whether only whole numbers are meant.
+        low: the smallest value.
+        high: the largest one, above `low`.
+        log: whether to search on a log scale; `low` must then be positive.
+        whole: whether only integers are allowed.
     """
 
     key: str
@@ -40,13 +40,13 @@ class Range:
         return f"{self.key}={self.low:.12g}:{self.high:.12g}{':log' if self.log else ''}"
 
     def at(self, share: float) -> Value:
-        """The value at a share of the way from `low` (0) to `high` (1), to four digits."""
+        """The value at a fraction of the way from `low` (0) to `high` (1), to four digits."""
         if self.log:
             return self.tidy(math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low))))
         return self.tidy(self.low + share * (self.high - self.low))
 
     def tidy(self, value: float) -> Value:
-        """The value as a recipe should state it: whole, or with four digits, and within bounds."""
+        """The value as a recipe should state it: an integer, or rounded to four digits, and within bounds."""
         inside = min(max(float(f"{value:.4g}"), self.low), self.high)
         return round(inside) if self.whole else inside
 
@@ -55,21 +55,21 @@ def choose_space(text: str | None, load: Load) -> tuple[Range, ...]:
     """The ranges that the user wrote, like `rho=0.02:0.5:log,vsam.alpha=0.05:0.4`, or those of the method.
 
     Args:
-        text: with commas between ranges; None takes the method's own.
-        load: gives the recipe with some more `key=value` changes, so that keys and bounds are checked by the recipe.
+        text: comma-separated ranges; None for the method's own.
+        load: loads the recipe with more `key=value` changes, which checks keys and bounds.
     """
     recipe = load(())
     method = find_method(recipe.method)
     if text is None:
         if method.search is None:
             raise UserError(
-                f"{recipe.method} has no settings of its own to search. Choose some of the training's, like "
-                "--search lr=0.01:0.3:log, or another --method."
+                f"{recipe.method} has no settings of its own to search. Search training settings, e.g. "
+                "--search lr=0.01:0.3:log, or choose another --method."
             )
         text = method.search
     ranges = tuple(_parse(part.strip(), load) for part in text.split(",") if part.strip())
     if not ranges:
-        raise UserError("--search needs at least one range, like rho=0.02:0.5:log.")
+        raise UserError("--search needs at least one range, e.g. rho=0.02:0.5:log.")
     keys = [one.key for one in ranges]
     for key in keys:
         if keys.count(key) > 1:
@@ -79,7 +79,7 @@ def choose_space(text: str | None, load: Load) -> tuple[Range, ...]:
 
 
 def change(recipe: Recipe, values: Mapping[str, Value], **others: Any) -> Recipe:
-    """The recipe with other values; `values` by dotted keys, `others` by names at the top."""
+    """The recipe with other values: `values` by dotted key, `others` by top-level name."""
     settings: dict[str, Any] = recipe.model_dump() | others
     for key, value in values.items():
         *tables, name = key.split(".")
@@ -91,7 +91,7 @@ def change(recipe: Recipe, values: Mapping[str, Value], **others: Any) -> Recipe
 
 
 def own_values(recipe: Recipe, space: Sequence[Range]) -> dict[str, Value]:
-    """What the recipe itself says for the searched settings, as far as that lies within bounds."""
+    """The recipe's own values of the searched settings, if within bounds."""
     found = {one.key: _value(recipe, one.key) for one in space}
     return {one.key: found[one.key] for one in space if one.low <= found[one.key] <= one.high}
 
@@ -108,9 +108,9 @@ def _parse(part: str, load: Load) -> Range:
         raise UserError(f"--search needs key=low:high or key=low:high:log, got {part!r}.")
     low, high = (_number(piece, part) for piece in pieces[:2])
     if low >= high:
-        raise UserError(f"--search {part}: the first bound must be below the second.")
+        raise UserError(f"--search {part}: the first bound must be smaller than the second.")
     if len(pieces) == 3 and low <= 0:
-        raise UserError(f"--search {part}: a logarithmic range must begin above 0.")
+        raise UserError(f"--search {part}: a logarithmic range must start above 0.")
     for piece in pieces[:2]:
         value = load((f"{key}={piece}",)).value(key)
     return Range(key, low, high, log=len(pieces) == 3, whole=isinstance(value, int))
@@ -130,6 +130,6 @@ def _check_is_read(key: str, recipe: Recipe) -> None:
     known = [*dict.fromkeys((*find_method(recipe.method).settings, *_COMMON))]
     if key not in known and not key.startswith("augment."):
         raise UserError(
-            f"--search {key}: {recipe.method} does not depend on it, or it changes what trials are measured by. "
-            f"Choose among {', '.join(known)} and the table augment."
+            f"--search {key}: {recipe.method} does not depend on it, or it changes how trials are measured. "
+            f"Choose from {', '.join(known)} and the table augment."
         )

@@ -1,4 +1,4 @@
-"""Where Optuna keeps a search: a database, whose password stays unsaid."""
+"""Where Optuna stores a search: a database, whose password is never shown."""
 
 import re
 import sqlite3
@@ -18,24 +18,24 @@ from vsam.lab.errors import RunError, UserError
 __all__ = ["DATABASE", "open_database", "open_file", "storage_errors"]
 
 DATABASE = "study.db"
-"""The file of a search that is given no storage."""
+"""The file used if no --storage is given."""
 
-_PATIENCE = 60  # seconds that a process waits for another one to let go of an SQLite file
+_PATIENCE = 60  # seconds to wait for another process to release an SQLite file
 _NUM_ATTEMPTS = 3
-# NullPool: a file is cheap to open, and Python 3.13 complains of connections that a pool never closes.
+# NullPool: a file is cheap to open, and Python 3.13 warns about connections that a pool never closes.
 
 
 def open_file(folder: Path) -> RDBStorage:
-    """The database in the search's own folder."""
+    """The database in the search's folder."""
     path = str(folder.absolute() / DATABASE)
-    # Not by a URL: versions of SQLAlchemy differ in how they read a path with a % or a ? in it.
+    # Not by URL: versions of SQLAlchemy parse a path with % or ? differently.
     return RDBStorage(
         f"sqlite:///{DATABASE}", {"creator": lambda: sqlite3.connect(path, timeout=_PATIENCE), "poolclass": NullPool}
     )
 
 
 def open_database(url: str) -> RDBStorage:
-    """The database at an address, like `postgresql://user:password@host/name`."""
+    """The database at a URL like `postgresql://user:password@host/name`."""
     is_file = re.match(r"sqlite[^:]*:///(?!:memory:)", url)
     settings = {"connect_args": {"timeout": _PATIENCE}, "poolclass": NullPool} if is_file else {}
     for attempt in range(_NUM_ATTEMPTS):
@@ -43,26 +43,26 @@ def open_database(url: str) -> RDBStorage:
             return RDBStorage(url, {**settings, "pool_pre_ping": True})
         except (ArgumentError, ValueError, KeyError, IndexError):
             raise UserError(
-                "--storage is not the address of a database that SQLAlchemy knows. Write it like "
-                "postgresql://user:password@host/name, with special characters of the password as %40 and the like."
+                "--storage is not a database URL that SQLAlchemy supports. Write it like "
+                "postgresql://user:password@host/name, with special characters in the password as %40 and the like."
             ) from None
         except ImportError as error:
             raise UserError(
                 f"--storage needs a driver for its database: {_hide(str(error.__cause__ or error), url)}. "
-                "Install that with pip (psycopg2-binary for postgresql+psycopg2://, pymysql for mysql+pymysql://)."
+                "Install it with pip (psycopg2-binary for postgresql+psycopg2://, pymysql for mysql+pymysql://)."
             ) from None
         except RuntimeError as error:
             raise UserError(f"--storage was written by another version of Optuna: {_hide(str(error), url)}") from None
         except SQLAlchemyError:
             if attempt == _NUM_ATTEMPTS - 1:
                 raise
-            time.sleep(1)  # another machine may be creating the tables at this moment
+            time.sleep(1)  # another machine may be creating the tables right now
     raise AssertionError
 
 
 @contextmanager
 def storage_errors(url: str | None) -> Iterator[None]:
-    """Turn whatever a database answers into a sentence, without the password."""
+    """Turn database errors into a sentence without the password."""
     try:
         yield
     except (SQLAlchemyError, StorageInternalError) as error:
@@ -70,20 +70,20 @@ def storage_errors(url: str | None) -> Iterator[None]:
             raise KeyboardInterrupt from None
         reason = str(error.__cause__ or error).splitlines()[0]
         raise RunError(
-            f"The search's storage failed: {_hide(reason, url)}. Run the same command again when it is back: what was "
-            "recorded is kept."
+            f"The search's storage failed: {_hide(reason, url)}. Rerun the same command when it is back: recorded "
+            "results are kept."
         ) from None
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C came while SQLAlchemy was at work, which then complains of its own unfinished business."""
+    """Whether Ctrl-C came within SQLAlchemy, which then reports an error of its own."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__context__
     return error is not None
 
 
 def _hide(text: str, url: str | None) -> str:
-    """The text without any form of the URL's secrets."""
+    """The text without the URL's secrets in any encoding."""
     for secret in _secrets(url or ""):
         for form in (secret, unquote(secret), quote(unquote(secret), safe=""), quote_plus(unquote(secret))):
             text = text.replace(form, "***")

@@ -1,4 +1,4 @@
-"""One trial: a run for each seed, trained in turns of one epoch."""
+"""One trial: a run per seed, alternating epoch by epoch."""
 
 import statistics
 from collections.abc import Callable, Mapping
@@ -20,14 +20,14 @@ __all__ = ["TrialRuns"]
 
 
 class TrialRuns:
-    """The runs of a trial in their folders, from where a killed process left them.
+    """The runs of a trial in their folders, resumed if a process was killed.
 
     Args:
         plan: the search.
         values: the trial's settings.
         folder: of the trial.
-        dataset: as `hold_out` gives it.
-        device: where to train.
+        dataset: from `hold_out`.
+        device: to train on.
         observe: called with every run before it trains.
     """
 
@@ -52,27 +52,27 @@ class TrialRuns:
 
     @property
     def step(self) -> int:
-        """Steps behind all runs together."""
+        """Steps done, summed over all runs."""
         return sum(run.step for run in self._runs)
 
     @property
     def epoch(self) -> int:
-        """Whole epochs that every run has behind it."""
+        """Epochs that every run has completed."""
         return min(run.epoch for run in self._runs)
 
     def train_epoch(self, on_step: Callable[[int], object]) -> None:
-        """Bring every run to the end of the epoch that the slowest is in."""
+        """Train every run to the end of the current epoch of the slowest one."""
         epoch = self.epoch
         for run in self._runs:
             if run.epoch == epoch:
                 run.train_epoch(lambda step: on_step(self.step))
 
     def accuracies(self) -> list[float]:
-        """Validation accuracy in percent after each whole epoch, mean over the seeds."""
+        """Validation accuracy in percent after each completed epoch, mean over seeds."""
         return [statistics.fmean(line["test_accuracy"] for line in lines) for lines in self._epochs()]
 
     def facts(self) -> dict[str, Any]:
-        """What else to know of the trial: means over the seeds, and all seconds of training."""
+        """More about the trial: means over seeds, and the total seconds of training."""
         epochs = self._epochs()
         if not epochs:
             return {}
@@ -89,12 +89,12 @@ class TrialRuns:
             run.close()
 
     def _epochs(self) -> list[tuple[dict[str, Any], ...]]:
-        """The lines of whole epochs, which all runs have."""
+        """The lines of the epochs that all runs have completed."""
         return list(zip(*map(_lines_of, self._runs), strict=False))
 
 
 def _lines_of(run: Run) -> list[dict[str, Any]]:
-    """A run's lines; a line that is missing or wrong would give a trial another epoch's accuracy."""
+    """A run's lines; raises if one is missing or damaged, because the trial would get another epoch's accuracy."""
     if run.epoch == 0:
         return []
     lines, reason = read_epochs(run.folder.path, run.folder.checksum("metrics.jsonl"))

@@ -108,7 +108,7 @@ def test_every_figure_says_its_numbers_in_words(group):
     )
     assert f"sam {rows['sam'].accuracy:.4g}; " in accuracy.alternative
     assert accuracy.alternative.startswith("Test accuracy over the epochs, at the end: ")
-    assert samples.alternative == "Share of the 12 steps that were sampled: sam 100%; vsam 33%."
+    assert samples.alternative == "Fraction of the 12 steps that were sampled: sam 100%; vsam 33%."
 
 
 def test_long_runs_become_few_points(tmp_path):

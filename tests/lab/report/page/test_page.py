@@ -149,5 +149,5 @@ def test_a_long_list_of_runs_that_are_not_whole_is_folded(tmp_path):
 def test_unfinished_runs_alone_make_a_page_with_curves(tmp_path):
     make_run(tmp_path / "run", finished=False)
     reader = Reader(make_page(*read_groups(tmp_path)))
-    assert ("p", "No run of this group is finished.") in reader.texts
+    assert ("p", "No run of this group has finished.") in reader.texts
     assert len([a for a in reader.all("div") if a.get("class") == "plot"]) == 4 + 6 + 1

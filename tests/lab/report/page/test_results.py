@@ -80,7 +80,7 @@ def test_wrong_labels_quantization_and_other_hardware_are_said(tmp_path):
     assert facts["Images"].endswith("30% of the training labels are wrong")
     assert facts["Network"].endswith("quantized to W4A4")
     assert facts["Runs"] == "2 finished: 1 method × 2 seeds; 1 unfinished"
-    assert facts["Time"].endswith("speeds of different hardware do not compare")
+    assert facts["Time"].endswith("speeds on different hardware are not comparable")
 
 
 def test_small_is_what_is_smaller_than_the_papers_smallest(small, papers, tmp_path):

@@ -1,4 +1,4 @@
-"""What the figures for papers share: their look, their curves, their legend, and how they are saved."""
+"""What the figures for papers share: style, curves, legend and saving."""
 
 import io
 import re
@@ -37,7 +37,7 @@ __all__ = [
 Styles = Mapping[str, Style]
 
 LONGEST = 48
-"""Characters of a name that leave room for the figure."""
+"""Longest name, in characters, that leaves room for the figure."""
 
 MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P", "star": "*"}
 _DASHES: dict[str, Any] = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
@@ -59,20 +59,20 @@ _LOOK: dict[Any, Any] = {
 
 @contextmanager
 def paper_look() -> Iterator[None]:
-    """The settings of matplotlib under which figures are made and saved; the user's own do not matter."""
+    """Matplotlib's settings while figures are drawn and saved; the user's own are ignored."""
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_LOOK)
-        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # it draws a box instead
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)  # a box is drawn instead
         yield
 
 
 def save_figure(figure: Figure, path_without_suffix: Path) -> tuple[Path, Path]:
-    """Write a figure as SVG and as PNG, whole or not at all; the same figure gives the same bytes.
+    """Write a figure atomically as SVG and PNG; the same figure gives the same bytes.
 
     Args:
-        figure: of matplotlib.
-        path_without_suffix: the files' name, to which .svg and .png are added.
+        figure: from matplotlib.
+        path_without_suffix: the path to which .svg and .png are appended.
     """
     paths = []
     for suffix, metadata in ((".svg", {"Date": None, "Creator": None}), (".png", {"Software": None})):
@@ -85,7 +85,7 @@ def save_figure(figure: Figure, path_without_suffix: Path) -> tuple[Path, Path]:
 
 
 def draw_metric(axes: Axes, group: Group, metric: Metric, styles: Styles) -> None:
-    """A metric of all labels: the mean over seeds, with a band over several; unfinished runs as dotted lines."""
+    """A metric for all labels: the mean over seeds, with a band if there are several; unfinished runs are dotted."""
     for label in group.labels:
         curve = group.curve(label, metric.key)
         if curve is not None:
@@ -112,7 +112,7 @@ def _draw_curve(axes: Axes, curve: Buckets, style: Style, *, has_band: bool) -> 
 
 
 def whole_numbers(axes: Axes) -> None:
-    """Ticks of an axis across that counts steps or epochs."""
+    """Integer ticks for an x axis that counts steps or epochs."""
     axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
     axes.xaxis.set_major_formatter("{x:,.0f}")
 
@@ -127,7 +127,7 @@ def add_legend(figure: Figure, labels: Sequence[str], styles: Styles) -> None:
 
 
 def _legend_below(figure: Figure, marks: Sequence[Line2D], names: Sequence[str], columns: int, **look: float) -> Legend:
-    """Marks and their names, as they are, below the panels."""
+    """Markers and their names, verbatim, below the panels."""
     legend = figure.legend(marks, names, loc="outside lower center", ncols=columns, **look)
     for text in legend.get_texts():
         text.set_parse_math(False)
@@ -135,7 +135,7 @@ def _legend_below(figure: Figure, marks: Sequence[Line2D], names: Sequence[str],
 
 
 def add_names(figure: Figure, labels: Sequence[str], styles: Styles) -> None:
-    """Put the names below, and make the figure as much higher as they need, so that the panel keeps its size."""
+    """Put the names below, and make the figure taller to fit them, so that the panel keeps its size."""
     looks = [styles[label] for label in labels]
     marks = [Line2D([], [], color=look.color, marker=MARKERS[look.marker], linestyle="") for look in looks]
     names = [shortened(label, LONGEST // 2) for label in labels]

@@ -41,15 +41,15 @@ def accuracy_against_speed(
     styles: Styles | None = None,
     images: str = "test",
 ) -> Figure:
-    """Accuracy over training speed, with one standard deviation over seeds; the paper's figure 1.
+    """Accuracy against training speed, with one standard deviation over seeds; the paper's figure 1.
 
     Args:
         rows: of one table, at least one.
         name: of the recipe, for the title.
-        deviations: of the speed over seeds by label, as `speed_deviations` gives them.
-        published: the paper's numbers by label, drawn hollow; they need SAM among the rows.
-        styles: by label, where several figures belong together.
-        images: what the accuracy was measured on, test or validation.
+        deviations: of the speed over seeds by label, from `speed_deviations`.
+        published: the paper's numbers by label, drawn hollow; needs SAM among the rows.
+        styles: by label, if several figures belong together.
+        images: what accuracy was measured on, test or validation.
     """
     styles = styles or styles_for([row.label for row in rows])
     spots = speed_spots(rows, deviations or {})
@@ -71,11 +71,11 @@ def accuracy_against_speed(
 
 
 def learning_curves(group: Group, styles: Styles | None = None) -> Figure:
-    """Accuracy and loss over the epochs, the mean over seeds with a band from the lowest to the highest.
+    """Accuracy and loss over epochs: the mean over seeds, with a band from lowest to highest.
 
     Args:
         group: of runs, at least one with metrics.
-        styles: by label, where several figures belong together.
+        styles: by label, if several figures belong together.
     """
     styles = styles or styles_for(group.labels)
     with paper_look():
@@ -94,11 +94,11 @@ def learning_curves(group: Group, styles: Styles | None = None) -> Figure:
 
 
 def norms(groups: Sequence[Group], styles: Styles | None = None) -> Figure:
-    """Norms, sampling rate and change rates over the steps, a column a group; the paper's figure 2.
+    """Norms, sampling rate and change rates over steps, a column per group; the paper's figure 2.
 
     Args:
-        groups: of runs, at least one, of which at least one has such metrics.
-        styles: by label, where several figures belong together.
+        groups: of runs, at least one of which has such metrics.
+        styles: by label, if several figures belong together.
     """
     labels = [label for label in labels_of(groups) if any(_samples_of(group, label) for group in groups)]
     styles = styles or styles_for(labels)
@@ -122,11 +122,11 @@ def norms(groups: Sequence[Group], styles: Styles | None = None) -> Figure:
 
 
 def sharpness_curves(group: Group, styles: Styles | None = None) -> Figure:
-    """The top eigenvalue and SAM's sharpness over the steps.
+    """The top eigenvalue and SAM's sharpness over steps.
 
     Args:
-        group: of runs, at least one of which was watched.
-        styles: by label, where several figures belong together.
+        group: of runs, at least one of which recorded its sharpness.
+        styles: by label, if several figures belong together.
     """
     styles = styles or styles_for(group.labels)
     metrics = [metric for metric in SHARPNESS_METRICS if group.has(metric.key)]
@@ -147,11 +147,11 @@ def sharpness_curves(group: Group, styles: Styles | None = None) -> Figure:
 
 
 def sample_strips(group: Group, styles: Styles | None = None) -> Figure:
-    """Where the samples fell: a row a run, the fuller the more of a cell's steps were sampled.
+    """Which steps were sampled: a row per run, more opaque where more of a cell's steps were.
 
     Args:
-        group: of runs, of which at least one has sampled steps.
-        styles: by label, where several figures belong together.
+        group: of runs, at least one of which has sampled steps.
+        styles: by label, if several figures belong together.
     """
     styles = styles or styles_for(group.labels)
     runs = [(run, run.sampled) for run in group.runs if run.sampled is not None and len(run.sampled.index)]
@@ -167,7 +167,7 @@ def sample_strips(group: Group, styles: Styles | None = None) -> Figure:
         axes.set_yticks(range(len(runs)), [_run_name(run) for run, _ in runs], parse_math=False)
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False)
-        axes.set_xlabel(f"step (a cell is {width:,})" if width > 1 else "step")
+        axes.set_xlabel(f"step ({width:,} per cell)" if width > 1 else "step")
         whole_numbers(axes)
         axes.set_title(_shorter(group.title, figure), parse_math=False)
     return figure
@@ -181,7 +181,7 @@ def _explain_band(group: Group, width: int, unit: str) -> str:
     mean = f"mean of {width:,} {unit}s" if width > 1 else "mean"
     if group.most_seeds < 2:
         return f"{mean}, one seed" if width > 1 else "one seed"
-    return f"{mean} over seeds, band from the lowest to the highest"
+    return f"{mean} over seeds, band from lowest to highest"
 
 
 def _title(rows: Sequence[Row]) -> str:
@@ -196,7 +196,7 @@ def _explain_points(rows: Sequence[Row], hollow: Sequence[Spot]) -> str:
 
 
 def _shorter(title: str, figure: Figure, columns: int = 1) -> str:
-    """A title that fits above one of so many columns."""
+    """A title shortened to fit above one of the columns."""
     return shortened(title, int(14 * figure.get_figwidth() / columns))
 
 

@@ -1,3 +1,3 @@
-"""The page: one HTML file with tables and interactive figures."""
+"""The report's page: one HTML file with tables and interactive figures."""
 
 __all__: list[str] = []

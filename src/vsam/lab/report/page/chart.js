@@ -1,8 +1,8 @@
 "use strict";
-// Figures as SVG: curves with bands, points with bars, rows of cells. Colours of axes and texts are the page's (CSS), and
-// texts are only ever set as text, so that no name can become markup.
+// Figures as SVG: curves with bands, points with error bars, rows of cells. Axis and text colours come from the page's
+// CSS. Text is only ever set as text, so that no name can become markup.
 const Chart = (() => {
-  const LETTER = 6.6; // pixels, about, of a digit or letter in the axes' size
+  const LETTER = 6.6; // approximate width in pixels of a character on the axes
   const identity = (value) => value;
 
   function add(parent, name, attributes = {}, text = "") {
@@ -18,7 +18,7 @@ const Chart = (() => {
     return value.toLocaleString("en", { maximumSignificantDigits: size >= 1e4 ? 9 : 4 });
   }
 
-  // Round numbers from low to high, not more than about `most`.
+  // Round numbers from low to high, at most about `most`.
   function ticks(low, high, most, least = 0) {
     const rough = (high - low) / Math.max(most, 1);
     const power = 10 ** Math.floor(Math.log10(rough));
@@ -28,7 +28,7 @@ const Chart = (() => {
       Number(((first + place) * step).toPrecision(12)));
   }
 
-  // The range of values, a little wider, with ends that may be fixed.
+  // The range of values plus a margin; either end may be fixed.
   function extent(values, [low, high] = [null, null], margin = 0.06) {
     let least = Infinity;
     let most = -Infinity;
@@ -42,7 +42,7 @@ const Chart = (() => {
     return [low ?? least - room, high ?? most + room];
   }
 
-  // A title in which _x is written below the line.
+  // A title in which _x is a subscript.
   function title(parent, text, attributes) {
     const element = add(parent, "text", { class: "title", "text-anchor": "middle", ...attributes });
     text.split(/_(\w+)/).forEach((part, place) => {
@@ -54,7 +54,7 @@ const Chart = (() => {
     });
   }
 
-  // Axes with their grid and titles; returns the plot and how numbers become places in it.
+  // Axes with grid and titles; returns the plot and the functions from values to pixels.
   function frame(div, spec, height, xs, ys, rows = null) {
     const width = Math.max(div.clientWidth, 200);
     const svg = add(div, "svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
@@ -166,7 +166,7 @@ const Chart = (() => {
 
   const kinds = { curves, points, strips };
 
-  // Draw `spec` into an element: the series whose labels `isShown`; `zoom` is the range across, if it is not all.
+  // Draw `spec` into an element, only series whose label `isShown`; `zoom` is the x range, null for all of it.
   function draw(div, spec, height, look, isShown = identity, zoom = null) {
     div.replaceChildren();
     const shown = spec.series.filter((one) => isShown(one.label));
@@ -174,5 +174,5 @@ const Chart = (() => {
     if (!shown.length) title(drawn.svg, "no method is shown", { x: drawn.box.width / 2, y: drawn.box.height / 2 });
     return drawn;
   }
-  return Object.assign(draw, { kinds, tools: { add, extent, format, frame } }); // for pages with kinds of their own
+  return Object.assign(draw, { kinds, tools: { add, extent, format, frame } }); // for pages with their own kinds
 })();

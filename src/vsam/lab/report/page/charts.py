@@ -1,4 +1,4 @@
-"""The interactive figures as plain dictionaries, which `chart.js` draws, each with its numbers in words."""
+"""The interactive figures as plain dictionaries for `chart.js`, each with its numbers as alternative text."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,8 +37,8 @@ __all__ = [
 
 Styles = Mapping[str, Style]
 
-_LONGEST = 26  # characters of a name that leave room for the figure on a narrow screen
-_MOST_WORDS = 12  # methods that an alternative text names
+_LONGEST = 26  # longest name, in characters, that leaves room for the figure on a narrow screen
+_MOST_WORDS = 12  # methods named in an alternative text
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Chart:
 
     Args:
         title: what it shows.
-        alternative: its numbers in words, for who does not see it.
-        spec: what is drawn: the `kind` (curves, points or strips), the axes' titles and the `series`, each with the
-            `label` that it belongs to. Texts are as they are: the page never takes them for markup.
+        alternative: its numbers in words, for screen readers.
+        spec: what is drawn: the `kind` (curves, points or strips), the axis labels and the `series`, each with its
+            `label`. Text is unescaped: the page never treats it as markup.
         height: in pixels.
     """
 
@@ -65,17 +65,17 @@ def epoch_charts(group: Group, styles: Styles) -> list[Chart]:
 
 
 def step_charts(group: Group, styles: Styles) -> list[Chart]:
-    """Norms and sampling over the steps."""
+    """Norms and sampling over steps."""
     return [_curves(group, styles, metric, "step") for metric in STEP_METRICS if group.has(metric.key)]
 
 
 def sharpness_charts(group: Group, styles: Styles) -> list[Chart]:
-    """What was measured of the sharpness over the steps."""
+    """Sharpness measured over steps."""
     return [_curves(group, styles, metric, "step") for metric in SHARPNESS_METRICS if group.has(metric.key)]
 
 
 def sample_chart(group: Group, styles: Styles) -> Chart | None:
-    """Where the samples fell: a row a run, the fuller the more of its steps were sampled."""
+    """Which steps were sampled: a row per run, more opaque where more steps were sampled."""
     by_label: dict[str, list[tuple[str, Buckets]]] = {}
     for run in group.runs:
         if run.sampled is not None and len(run.sampled.index):
@@ -97,12 +97,12 @@ def sample_chart(group: Group, styles: Styles) -> Chart | None:
         label: f"{sum(float(row.count.sum()) for _, row in rows) / (len(rows) * group.steps):.0%}"
         for label, rows in by_label.items()
     }
-    alternative = f"Share of the {group.steps:,} steps that were sampled: {words(shares)}."
-    return Chart("Where the samples fell", alternative, spec, 60 + 22 * sum(map(len, by_label.values())))
+    alternative = f"Fraction of the {group.steps:,} steps that were sampled: {words(shares)}."
+    return Chart("Which steps were sampled", alternative, spec, 60 + 22 * sum(map(len, by_label.values())))
 
 
 def speed_chart(group: Group, styles: Styles, published: Mapping[str, Published]) -> Chart:
-    """Accuracy against speed with deviations over seeds, as in the paper's figure 1, whose points are hollow."""
+    """Accuracy against speed with deviations over seeds, as in the paper's figure 1; the paper's points are hollow."""
     spots = speed_spots(group.rows, speed_deviations(group.rows, group.finished))
     hollow = published_spots(group.rows, published)
     series = [_ours(row, spots[row.label], styles[row.label]) for row in group.rows]
@@ -149,7 +149,7 @@ def _run_name(label: str, seed: int, state: str) -> str:
 
 
 def words(texts: Mapping[str, str]) -> str:
-    """Names with their numbers, as many as one listens to."""
+    """Names with their numbers, as many as one would listen to."""
     return "; ".join(_few(f"{name} {text}" for name, text in texts.items())) or "nothing"
 
 
@@ -164,7 +164,7 @@ def _numbers(values: NDArray[Any]) -> list[float]:
 
 
 def short(value: float) -> float:
-    """Five digits: more than a screen shows, and half the bytes."""
+    """Rounded to five digits: more than a screen shows, at half the bytes."""
     short = float(f"{value:.5g}")
     return int(short) if short.is_integer() else short
 

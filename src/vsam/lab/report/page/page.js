@@ -16,7 +16,7 @@
     for (const number of drawn.keys()) draw(number);
   }
 
-  // What is under the pointer, beside it.
+  // Show a tooltip for what is under the pointer.
   function show(number, event) {
     const div = places[number];
     const { svg, box, at } = drawn.get(number);
@@ -50,7 +50,7 @@
     places[number].querySelectorAll(".tip, .cursor").forEach((one) => one.remove());
   }
 
-  // A mouse that is drawn across a curve zooms; a finger scrolls the page instead.
+  // Dragging with a mouse zooms into curves; a finger scrolls the page instead.
   function listen(number) {
     const div = places[number];
     let start = null;
@@ -81,7 +81,7 @@
     });
   }
 
-  // A click on a heading sorts its table: numbers downwards first, methods as they were; a dash goes last.
+  // Clicking a heading sorts its table: numbers descending first, methods in their original order; dashes last.
   function makeSortable(table) {
     const body = table.tBodies[0];
     const rows = [...body.rows];
@@ -105,7 +105,7 @@
     }
   }
 
-  // Figures far below are drawn when they come near.
+  // Figures below the fold are drawn when they come near.
   const observer = new IntersectionObserver(
     (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => {
       observer.unobserve(entry.target);

@@ -1,4 +1,4 @@
-"""The page: one file that opens without a network and asks nothing of anybody."""
+"""The page: one file that works offline and loads nothing."""
 
 import json
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from vsam.lab.text import printable
 
 __all__ = ["make_page"]
 
-# The browser itself refuses whatever would leave the page.
+# The browser blocks every request the page could make.
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 _SHAPES = {
     "circle": "M9 6a5 5 0 1 0 10 0a5 5 0 1 0 -10 0z",
@@ -64,9 +64,9 @@ def make_page(
 
     Args:
         groups: of runs, each with its table and figures.
-        outside: runs that are in no group, to be listed with the reason.
-        title: of the page; by default what was run.
-        judged: folders of studies, and what they say of the paper's claims.
+        outside: runs in no group, listed with the reason.
+        title: of the page; default: what was run.
+        judged: folders of studies, and their verdicts on the paper's claims.
     """
     environment = Environment(
         loader=PackageLoader("vsam.lab.report.page", "."),
@@ -121,7 +121,7 @@ def _counts(groups: Sequence[Group]) -> str:
 
 
 def _facts(run: DrawnRun) -> list[tuple[str, str]]:
-    """Where the run is, and everything in its summary, in round numbers."""
+    """The run's folder, and everything in its summary, rounded."""
     environment = run.summary.get("environment")
     facts = {name: value for name, value in run.summary.items() if name != "environment"}
     facts |= environment if isinstance(environment, dict) else {}
@@ -132,14 +132,14 @@ def _facts(run: DrawnRun) -> list[tuple[str, str]]:
 
 
 def _rounded(value: object) -> str:
-    """A number as people write it; the whole one is in summary.json."""
+    """A number for people; summary.json has all digits."""
     if isinstance(value, float):
         return f"{value:,.2f}".removesuffix(".00") if abs(value) >= 1 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _script_json(value: Any) -> Markup:
-    """JSON that may stand within a script element: nothing in it can end the element."""
+    """JSON that is safe in a script element: nothing in it can end the element."""
     plain = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for sign in "<>&":
         plain = plain.replace(sign, f"\\u{ord(sign):04x}")

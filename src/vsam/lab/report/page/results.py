@@ -1,4 +1,4 @@
-"""The lines of a group's table, with the paper's numbers beside ours where the setting is the paper's."""
+"""The lines of a group's table, with the paper's numbers next to ours if the setting is the paper's."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,16 +24,16 @@ PAPER_HEADINGS = ("best epoch,\u00a0%", "second gradients", "images per second",
 
 
 def published_numbers(group: Group) -> dict[str, Published]:
-    """The paper's numbers by label, for those runs whose setting is the paper's; it has none for held-out images."""
+    """The paper's numbers by label, for runs whose setting is the paper's; it has none for held-out images."""
     if group.is_validation:
         return {}
     return references({run.label: run.recipe for run in group.finished if run.recipe is not None})
 
 
 def result_lines(group: Group, published: Mapping[str, Published]) -> list[dict[str, Any]]:
-    """For each row of the group its label, our texts and the paper's, each with what stands small behind it.
+    """For each row of the group, its label and the cells of both sides, each with a note in small print.
 
-    The number of seeds is 0 where all rows have as many.
+    The number of seeds is 0 if all rows have the same.
     """
     differ = len({row.seeds for row in group.rows}) > 1
     return [

@@ -1,4 +1,4 @@
-"""What the page shows of a group: facts, the table's lines, and the numbers of its figures."""
+"""What the page shows for a group: facts, the table's lines, and the indices of its figures."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +24,7 @@ _KEY = "test_accuracy"
 
 
 def make_section(group: Group, styles: Styles, charts: list[Chart]) -> dict[str, Any]:
-    """What the template takes of a group; its figures are added to the page's, whose places are their numbers."""
+    """The template's values for a group; its figures are appended to `charts` and referred to by index."""
 
     def add(panels: Sequence[Chart | None]) -> list[int]:
         first = len(charts)
@@ -46,7 +46,7 @@ def make_section(group: Group, styles: Styles, charts: list[Chart]) -> dict[str,
         "steps": add(step_charts(group, styles)),
         "sharpness": add(sharpness_charts(group, styles)),
         "samples": next(iter(add([sample_chart(group, styles)])), None),
-        # How many epochs and steps are one point.
+        # How many epochs and steps one point stands for.
         "epoch_width": max((run.curves[_KEY].width for run in group.runs if _KEY in run.curves), default=1),
         "step_width": max((run.sampled.width for run in group.runs if run.sampled is not None), default=1),
     }
