@@ -45,6 +45,11 @@ def backward(values: list[nn.Parameter]) -> None:
     sum(value.square().sum() for value in values).backward()  # type: ignore[union-attr]
 
 
+def is_fresh(hand_over: HandOver, values: list[Any]) -> bool:
+    """What a step asks: held gradients need no marks."""
+    return not hand_over.held.is_still(values) and hand_over.found_fresh_gradient()
+
+
 def test_there_is_nothing_fresh_without_gradients(make: Make) -> None:
     assert not has_fresh_gradient(make(parameters()))
 
@@ -69,10 +74,10 @@ def test_held_gradients_are_looked_at_without_marks(make: Make) -> None:
         base.zero_grad()
         backward(values)
         hand_over([], values, None, values)  # type: ignore[arg-type]
-        assert not hand_over.found_fresh_gradient(values)  # type: ignore[arg-type]
+        assert not is_fresh(hand_over, values)
         assert not any(value.grad.__dict__ for value in values if value.grad is not None)
         values[changed].square().sum().backward()
-        assert hand_over.found_fresh_gradient(values)  # type: ignore[arg-type]
+        assert is_fresh(hand_over, values)
 
 
 def test_a_gradient_that_replaces_a_held_one_is_fresh(make: Make) -> None:
@@ -82,9 +87,9 @@ def test_a_gradient_that_replaces_a_held_one_is_fresh(make: Make) -> None:
     backward(values)
     hand_over([], values, None, values)  # type: ignore[arg-type]
     values[0].grad = None
-    assert not hand_over.found_fresh_gradient(values)  # type: ignore[arg-type]
+    assert not is_fresh(hand_over, values)
     values[0].square().sum().backward()
-    assert hand_over.found_fresh_gradient(values)  # type: ignore[arg-type]
+    assert is_fresh(hand_over, values)
 
 
 def test_what_one_hand_over_holds_is_not_fresh_to_another(make: Make) -> None:
@@ -94,11 +99,11 @@ def test_what_one_hand_over_holds_is_not_fresh_to_another(make: Make) -> None:
     for _ in range(2):
         backward(values)
         one([], values, None, values)  # type: ignore[arg-type]
-        assert not other.found_fresh_gradient(values)  # type: ignore[arg-type]
+        assert not is_fresh(other, values)
         backward(values)
-        assert other.found_fresh_gradient(values)  # type: ignore[arg-type]
+        assert is_fresh(other, values)
         other([], values, None, values)  # type: ignore[arg-type]
-        assert not one.found_fresh_gradient(values)  # type: ignore[arg-type]
+        assert not is_fresh(one, values)
 
 
 def test_held_gradients_go_when_they_are_dropped(make: Make) -> None:

@@ -162,7 +162,7 @@ class Masked(nn.Module):
 
 
 def places_of(buffers: Buffers, **options: bool) -> list[str]:
-    return [name for _, name, _ in buffers.state(**options)._places]
+    return [name for _, name, _ in buffers.state(**options).places]
 
 
 def test_large_buffers_that_nobody_writes_to_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,5 +219,5 @@ def test_a_replaced_buffer_comes_back_as_the_same_tensor() -> None:
 @pytest.mark.parametrize("model", [None, nn.Linear(2, 2), nn.BatchNorm1d(2, track_running_stats=False)])
 def test_without_buffers_there_is_nothing_to_do(model: nn.Module | None) -> None:
     state: Any = Buffers(model).state(of_all=True)
-    assert state._places == []
+    assert state.places == []
     state.restore()

@@ -134,6 +134,7 @@ def keep_bases(base: Optimizer) -> Callable[[], None]:
 
     def restore() -> None:
         for own, state, groups in before:
-            own.state, own.param_groups = state, groups
+            if own.state is not state or own.param_groups is not groups:  # some bases allow no setting
+                own.state, own.param_groups = state, groups
 
     return restore

@@ -2,10 +2,10 @@
 
 import sys
 import warnings
-from collections.abc import Container
+from collections.abc import Callable, Container
 from types import FrameType
 
-__all__ = ["calling_package", "warn_caller"]
+__all__ = ["calling_module", "calling_package", "warn_caller"]
 
 _INNER = ("vsam", "torch")
 
@@ -21,10 +21,19 @@ def warn_caller(message: str) -> None:
 
 def calling_package(known: Container[str]) -> str | None:
     """The outermost of some known packages among the callers; None if none of them called."""
-    frame: FrameType | None = sys._getframe(1)
+    return _outermost(lambda module: module.split(".")[0], known)
+
+
+def calling_module(known: Container[str]) -> str | None:
+    """The outermost of some known modules among the callers; None if none of them called."""
+    return _outermost(str, known)
+
+
+def _outermost(named: Callable[[str], str], known: Container[str]) -> str | None:
+    frame: FrameType | None = sys._getframe(2)
     found = None
     while frame is not None:
-        package = frame.f_globals.get("__name__", "").split(".")[0]
-        found = package if package in known else found
+        name = named(frame.f_globals.get("__name__", ""))
+        found = name if name in known else found
         frame = frame.f_back
     return found

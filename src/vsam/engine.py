@@ -11,7 +11,14 @@ from torch import Tensor
 from vsam import shards, tensors
 from vsam.arguments import check_call
 from vsam.caller import warn_caller
-from vsam.errors import ACCUMULATION_EXAMPLE, CLOSURE_EXAMPLE, SHARE_EXAMPLE, foreign_loop, takes_share
+from vsam.errors import (
+    ACCUMULATION_EXAMPLE,
+    CLOSURE_EXAMPLE,
+    SHARE_EXAMPLE,
+    drops_micro_batches,
+    foreign_loop,
+    takes_share,
+)
 from vsam.hand_over import HandOver, mark_consumed
 from vsam.history import History
 from vsam.parameters import Members, Parameters, radii
@@ -19,7 +26,7 @@ from vsam.parts import Between, When, Where
 from vsam.ranks import Ranks
 from vsam.records import StepLog
 from vsam.rng import RngState
-from vsam.second_pass import Buffers, ForwardNote
+from vsam.second_pass import Buffers, BufferState, ForwardNote
 from vsam.step import Memory, Step
 from vsam.transaction import restorer
 from vsam.wrapper import Wrapper
@@ -87,7 +94,7 @@ class Engine(Wrapper):
             loss = self._call_apart(closure, step) if self._ranks.are_apart else _call(closure, step)
             if step.displaced_by is not None:
                 step.restore()
-            if self._begin(step, begin):
+            if self._begin(step, begin, buffers):
                 if step.was_sampled:
                     _call(closure, step)
                 self._finish(step, loss)
@@ -102,7 +109,8 @@ class Engine(Wrapper):
         if step is None or step.is_in_closure:
             ordinary = (
                 f"Pass it a closure, which it calls once or twice:{CLOSURE_EXAMPLE}\n"
-                "In a loop without a closure, call perturb() after backward() and before step()."
+                "In a loop without a closure, call perturb() after backward() and before step(), and not zero_grad() "
+                "after perturb(), which clears the gradients by itself: zero_grad() abandons the step."
             )
             raise RuntimeError(f"step() has nothing to step on. {foreign_loop() or ordinary}")
         with step, step:
@@ -117,16 +125,33 @@ class Engine(Wrapper):
                     "minus an unchanged g. To clip, call optimizer.clip_grad_norm_(max_norm) there, or construct the "
                     "optimizer with max_grad_norm=."
                 )
+            if step.was_sampled and 0 < self._note.num_forwards[1] < self._note.num_forwards[0]:
+                self._warn_once(
+                    "The first pass had {} forward passes of model and the second one {}, so the PSF also has the "
+                    "difference of their data. After perturb() returns True, repeat all micro-batches, or pass step() "
+                    "a closure:{}".format(*self._note.num_forwards, ACCUMULATION_EXAMPLE)
+                )
             if step.members.parameters:
+                self._look_again(step)
                 self._finish(step, None)
             self._hand_over.let_go()  # the next pass starts before the next step
             self._rest(step)
         self._log.tell()
 
+    def _look_again(self, step: Step) -> None:
+        """Take gradients that were changed after a `perturb()` that returned False as they are now."""
+        if step.seen is not None and not step.seen.is_still(self._parameters.all.parameters):
+            step.take_first(*self._parameters.collect(), step.shows_norm)
+
     def _check_closure(self, closure: Closure) -> None:
         """Refuse what would go wrong silently, and start from a clean state."""
         if "found_inf" in self.__dict__:
             self._refuse_foreign_scaler()
+        if self._history.num_steps == 0 and drops_micro_batches():
+            raise RuntimeError(
+                "accelerate calls step(closure) at the last micro-batch only, so the others would be dropped. "
+                f"{foreign_loop('accelerate')}"
+            )
         if not callable(closure):
             raise ValueError(f"closure must be a function, got {type(closure).__name__}. Write:{CLOSURE_EXAMPLE}")
         if self._under_way is not None:
@@ -135,7 +160,8 @@ class Engine(Wrapper):
             self._rollback()
             mark_consumed(self.base)  # the gradients of an abandoned perturb()
         self._refresh()
-        if self._hand_over.found_fresh_gradient(self._parameters.all.parameters):
+        is_known = self._hand_over.held.is_still(self._parameters.all.parameters)
+        if not is_known and self._hand_over.found_fresh_gradient():
             raise RuntimeError(
                 "Gradients were accumulated before step(closure), which clears them: the closure could not repeat "
                 f"their micro-batches at the perturbed weights. Loop over them inside:{ACCUMULATION_EXAMPLE}\n"
@@ -202,8 +228,11 @@ class Engine(Wrapper):
             for parameter in members.parameters:
                 parameter.grad = None
 
-    def _begin(self, step: Step, begin: RngState | None) -> bool:
-        """Take the first gradient; if the step is sampled, perturb the weights. False if there is no gradient."""
+    def _begin(self, step: Step, begin: RngState | None, start: BufferState | None) -> bool:
+        """Take the first gradient; if the step is sampled, perturb the weights. False if there is no gradient.
+
+        The second pass repeats the first one from `begin` and `start`, the generators and buffers before it.
+        """
         when, ranks = self.when, self._ranks
         members, gradients = self._collect_apart(step) if step.is_apart else self._parameters.collect()
         if not gradients:
@@ -214,6 +243,8 @@ class Engine(Wrapper):
             return False
         if not step.is_apart:
             step.shows_norm = step.wants_sample is not False or self._needs_norm()
+            if step.scaler is not None:
+                step.unscale(gradients)
             step.take_first(members, gradients, step.shows_norm)
         if when.decides_after:
             step.wants_sample = when.wants_sample(self._history.num_steps + 1, float(step.grad_norm))  # type: ignore
@@ -229,6 +260,8 @@ class Engine(Wrapper):
             step.way_back += (self._buffers.before_second_pass(), RngState(self._parameters.devices).restore)
             if begin is not None:
                 begin.restore()
+            if start is not None and start.places:
+                self._buffers.rewind(start)
             if ranks.units:
                 step.way_back.append(partial(shards.reshard, ranks.units))
                 shards.reshard(ranks.units)
@@ -260,6 +293,8 @@ class Engine(Wrapper):
         """Take a first gradient that stayed on its rank, and the norms of the other ranks'."""
         with self._ranks.report_failure():
             members, gradients = self._parameters.collect()
+            if step.scaler is not None:
+                step.unscale(gradients)
             step.take_first(members, gradients, needs_norm=True)
         needs_same = self.between.keeps_memory or self.between.changes_sample
         needs_same = needs_same or self.when.watch != 0 or self.when.decides_after
@@ -401,7 +436,10 @@ class Engine(Wrapper):
             self._look_at_model()
 
     def _look_at_model(self) -> None:
-        self._parameters, self._buffers = Parameters(self.param_groups, self.model), Buffers(self.model)
+        self._parameters = Parameters(self.param_groups, self.model)
+        self._buffers = self._note.buffers = Buffers(self.model)
+        uses_psf = self.between.keeps_memory or self.between.changes_sample or self.when.watch != 0
+        self._note.watched = self._parameters.all.parameters[0] if uses_psf else None
         self._ranks = Ranks(self.model, self._parameters.all.parameters, self.sync)
 
     def _refuse_foreign_scaler(self) -> None:

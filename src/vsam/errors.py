@@ -3,6 +3,7 @@
 import inspect
 import math
 import numbers
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from vsam.bases import Joined
-from vsam.caller import calling_package
+from vsam.caller import calling_module, calling_package
 from vsam.parts import Between, Part, When, Where
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "check_part",
     "check_positive",
     "check_within",
+    "drops_micro_batches",
     "foreign_loop",
     "takes_share",
 ]
@@ -83,6 +85,14 @@ def foreign_loop(*packages: str) -> str | None:
     """What to write instead if the loop of one of these packages called us (default: any we know), else None."""
     package = calling_package(packages or _FOREIGN_LOOPS)
     return None if package is None else _FOREIGN_LOOPS[package]
+
+
+def drops_micro_batches() -> bool:
+    """Whether accelerate's own optimizer called us with accumulation on: it leaves out the other micro-batches."""
+    state = sys.modules.get("accelerate.state")
+    if state is None or state.GradientState._shared_state.get("plugin_kwargs", {}).get("num_steps", 1) == 1:
+        return False
+    return calling_module(("accelerate.optimizer", "vsam.integrations.accelerate")) == "accelerate.optimizer"
 
 
 def check_number(name: str, value: object) -> float:

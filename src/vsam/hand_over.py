@@ -4,8 +4,9 @@ import signal
 import threading
 import weakref
 from contextlib import AbstractContextManager
+from functools import partial
 from importlib import import_module
-from operator import attrgetter, is_, methodcaller
+from operator import attrgetter, is_, is_not, methodcaller
 from types import FrameType
 from typing import Any
 
@@ -15,13 +16,14 @@ from torch.optim import Optimizer
 
 from vsam import shards, tensors
 
-__all__ = ["HandOver", "Uninterrupted", "has_fresh_gradient", "mark_consumed"]
+__all__ = ["HandOver", "Uninterrupted", "Written", "has_fresh_gradient", "mark_consumed"]
 
 # The functions in `signal` convert to enums, which takes longer than the rest of the block.
 _signal: Any = import_module("_signal")
 _get_handler, _set_handler = _signal.getsignal, _signal.signal
 
 _GRADIENT, _VERSION = attrgetter("grad"), attrgetter("_version")
+_IS_THERE = partial(is_not, None)
 _CONSUMED = "_vsam_consumed"
 """An attribute of a gradient: its version counter when an optimizer last stepped with it."""
 
@@ -37,7 +39,7 @@ class HandOver:
 
     def __init__(self, bases: list[Optimizer]) -> None:
         self._bases = bases
-        self._held: tuple[list[Tensor], list[int]] = ([], [])
+        self.held = _NOTHING
         _LIVE.add(self)
         self._ready: list[Tensor] | None = None
         # Notices steps that a base takes on its own. In our steps nothing of ours may run inside the base's step,
@@ -86,24 +88,22 @@ class HandOver:
                 for base in bases if unless is not None else ():
                     base.__dict__.pop("grad_scale", None)
                     base.__dict__.pop("found_inf", None)
-            self._held = _written(every)
+            self.held = Written(every)
         self._ready = parameters  # a first step creates the state that a skipped one needs
 
-    def found_fresh_gradient(self, every: list[Tensor]) -> bool:
+    def found_fresh_gradient(self) -> bool:
         """Whether a gradient was accumulated since a base last stepped; all zeros do not count."""
-        (held, before), (now, versions) = self._held, _written(every)
-        if len(now) == len(held) and all(map(is_, now, held)) and versions == before:
-            return False
         return any(map(has_fresh_gradient, self._bases))
 
     def drop(self) -> None:
         """Hold no gradients: they have been cleared."""
-        self._held = ([], [])
+        self.held = _NOTHING
 
     def let_go(self) -> None:
         """Hold no gradients, and mark each of them instead."""
-        for gradient, version in zip(*self._held, strict=True):
-            gradient.__dict__[_CONSUMED] = version
+        for gradient, version in zip(self.held.gradients, self.held.versions, strict=True):
+            known = gradient.__dict__.get(_CONSUMED, version)  # later if a base has stepped on its own since
+            gradient.__dict__[_CONSUMED] = max(known, version)
         self.drop()
 
 
@@ -176,16 +176,23 @@ def _gradients(base: Optimizer) -> list[Tensor]:
     return _present([parameter for group in base.param_groups for parameter in group["params"]])
 
 
-def _written(parameters: list[Tensor]) -> tuple[list[Tensor], list[int]]:
-    """The gradients and their version counters."""
-    gradients = [*map(_GRADIENT, parameters)]
-    try:
-        if not shards.CLASSES:
-            return gradients, [*map(_VERSION, gradients)]
-    except AttributeError:  # None has no version
-        pass
-    gradients = _present(parameters)
-    return gradients, [*map(_VERSION, gradients)]
+class Written:
+    """The gradients of parameters and their version counters, by which later writes are noticed."""
+
+    def __init__(self, parameters: list[Tensor]) -> None:
+        self.gradients: list[Tensor] = [*map(_GRADIENT, parameters)]
+        if shards.CLASSES or not all(map(_IS_THERE, self.gradients)):
+            self.gradients = _present(parameters)
+        self.versions: list[int] = [*map(_VERSION, self.gradients)]
+
+    def is_still(self, parameters: list[Tensor]) -> bool:
+        """Whether these are still the gradients, and nothing was written to them since."""
+        now = Written(parameters)
+        same = len(now.gradients) == len(self.gradients) and all(map(is_, now.gradients, self.gradients))
+        return same and now.versions == self.versions
+
+
+_NOTHING = Written([])
 
 
 def _present(parameters: list[Tensor]) -> list[Tensor]:

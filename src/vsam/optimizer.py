@@ -18,7 +18,7 @@ from vsam.between import Plain
 from vsam.caller import warn_caller
 from vsam.engine import Closure, Engine
 from vsam.errors import CLOSURE_EXAMPLE, check_base, check_model, check_not_negative, check_part
-from vsam.hand_over import HandOver, has_fresh_gradient, mark_consumed
+from vsam.hand_over import HandOver, Written, has_fresh_gradient, mark_consumed
 from vsam.history import History
 from vsam.lightning_closure import from_lightning
 from vsam.loading import check_state
@@ -223,10 +223,21 @@ class SharpnessAware(Engine):
                 "This method takes the only gradient of a step at w + e, and after backward() it is too late to "
                 f"perturb: pass step() a closure:{CLOSURE_EXAMPLE}"
             )
+        if self._under_way is not None and self._under_way.is_in_closure:
+            raise RuntimeError(
+                "perturb() was called inside the closure of step(), which perturbs the weights and calls the closure "
+                "again by itself: leave out perturb(), or call step() without a closure."
+            )
         if self.is_second_pass:
             warn_caller(
                 "perturb() was called again without step(), so the gradients may have been taken at the perturbed "
                 "weights. Call step() after the second backward, or optimizer.zero_grad() to abandon a step."
+            )
+        if self._note.first_write is not None and self._note.first_write.was_changed:
+            self._warn_once(
+                "The gradients were changed between backward() and perturb(), so the PSF is gs minus a changed g. To "
+                "clip, call optimizer.clip_grad_norm_(max_norm) after the second backward(), or construct the "
+                "optimizer with max_grad_norm=."
             )
         self._rollback()
         self._refresh()
@@ -237,8 +248,11 @@ class SharpnessAware(Engine):
             self._decide(step)
             if self._ranks.groups:
                 self._check_first_pass(step)
-            is_second = self._begin(step, self._note.rng) and step.was_sampled
+            is_second = self._begin(step, self._note.rng, self._note.start) and step.was_sampled
+            if not is_second and not step.is_apart:
+                step.seen = Written(self._parameters.all.parameters)
             if is_second:
+                step.watch_weights()
                 step.way_back.append(weakref.finalize(self, step.rollback).detach)
                 step.last_write = LastWrite(step.members.parameters[0], step.way_back)
             if is_second and self.model is not None:

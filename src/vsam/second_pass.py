@@ -1,6 +1,7 @@
 """The second pass as a repetition of the first: it leaves the model's buffers alone, and stray passes are noticed."""
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Container
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,8 @@ class Buffers:
         modules = list(model.modules()) if model is not None else []
         self._owners = [module._buffers for module in modules]
         norms = {i for i, module in enumerate(modules) if isinstance(module, _NormBase)}
+        # A pass in training mode writes to the statistics of normalisation layers, but does not depend on them.
+        self._read = [owner for i, owner in enumerate(self._owners) if i not in norms]
         self._first = self._versions()
         self._written = {(i, name) for i, name, buffer in self._all() if i in norms or buffer.numel() <= _SMALL}
         self._has_tried = False
@@ -53,12 +56,25 @@ class Buffers:
                 self._written.add((i, name))
         return BufferState([(self._owners[i], name, b) for i, name, b in found if of_all or (i, name) in self._written])
 
+    def before_first_pass(self) -> "BufferState | None":
+        """The current values, for `rewind`; None if there are none that a pass may depend on."""
+        return self.state(of_all=not self._has_tried) if any(self._read) else None
+
     def before_second_pass(self) -> Callable[[], None]:
         """Return a function that restores the buffers; at the first second pass it compares all of them."""
         if not any(self._owners):
             return _nothing
         before = self.state(of_all=not self._has_tried)
         return before.restore if self._has_tried else partial(self._learn, before)
+
+    def rewind(self, start: "BufferState") -> None:
+        """Set what a pass may depend on to its values before the first pass, so that the second one repeats it."""
+        if not any(self._read):
+            return
+        if not self._has_tried:  # after rewinding, a second pass that writes the same again shows nothing
+            others = [(i, name, buffer) for i, name, buffer in self._all() if (i, name) not in self._written]
+            self._written |= {(i, name) for i, name, buffer in others if start.knows(buffer) and not start.has(buffer)}
+        start.restore(of={*map(id, self._read)})
 
     def _learn(self, before: "BufferState") -> None:
         """Restore all buffers, and remember which ones a second pass wrote to without being counted."""
@@ -82,20 +98,33 @@ class BufferState:
     """Buffers and their current values."""
 
     def __init__(self, places: list[tuple[dict[str, Tensor | None], str, Tensor]]) -> None:
-        self._places = places
+        self.places = places
         self._values = tensors.copies([buffer for _, _, buffer in places])
+
+    def knows(self, buffer: Tensor) -> bool:
+        """Whether the value of a buffer was saved."""
+        return any(known is buffer for _, _, known in self.places)
 
     def has(self, buffer: Tensor) -> bool:
         """Whether a buffer still has the saved value; a device sync. Only dense buffers are compared."""
-        places = zip(self._places, self._values, strict=True)
+        places = zip(self.places, self._values, strict=True)
         value = next((value for (_, _, known), value in places if known is buffer), None)
         return value is not None and (buffer.layout is not torch.strided or torch.equal(buffer, value))
 
-    def restore(self) -> None:
-        """Put back buffers that were replaced, and set all of them to these values."""
-        for owner, name, buffer in self._places:
+    def restore(self, of: Container[int] | None = None) -> None:
+        """Put back buffers that were replaced, and set all of them to these values, or only those of some owners."""
+        places, values = self.places, self._values
+        if of is not None:
+            kept = [i for i, (owner, _, _) in enumerate(places) if id(owner) in of]
+            places, values = [places[i] for i in kept], [values[i] for i in kept]
+        for owner, name, buffer in places:
             owner[name] = buffer
-        tensors.copy_([buffer for _, _, buffer in self._places], self._values)
+        buffers = [buffer for _, _, buffer in places]
+        try:
+            tensors.copy_(buffers, values)
+        except RuntimeError:  # a forward pass has resized some, as observers of quantization do
+            for buffer, value in zip(buffers, values, strict=True):
+                buffer.data = value.clone()
 
 
 _NO_BUFFERS = BufferState([])
@@ -114,8 +143,14 @@ class ForwardNote:
 
     def __init__(self) -> None:
         self.rng: RngState | None = None
+        self.start: BufferState | None = None
+        self.buffers: Buffers | None = None
+        self.watched: Tensor | None = None
+        self.first_write: LastWrite | None = None
+        self._unhook: list[Callable[[], object]] = []
         self.was_called = False
         self.on_stray: Callable[[], None] | None = None
+        self.num_forwards = [0, 0]
         self._is_stale = False
         self._kinds: set[tuple[bool, bool]] = set()
 
@@ -124,6 +159,7 @@ class ForwardNote:
         """Note where a step's first pass starts: at its first forward, unless that has become stale."""
         self.was_called = True
         kind = (module.training, torch.is_grad_enabled())
+        self.num_forwards[self.on_stray is not None] += all(kind)
         if self.on_stray is not None:
             # Whatever the first pass did too, such as no_grad pseudo-labels, belongs to the second.
             if kind not in self._kinds and (not kind[1] or (self.rng is not None and not kind[0])):
@@ -132,12 +168,18 @@ class ForwardNote:
         self._kinds.add(kind)
         if all(kind) and (self.rng is None or self._is_stale):
             self.rng = RngState({parameter.device for parameter in module.parameters()})
+            self.start = None if self.buffers is None else self.buffers.before_first_pass()
+            self.num_forwards[0] = 1
             self._is_stale = False
+            self._unwatch()
+            if self.watched is not None:
+                self.first_write = LastWrite(self.watched, self._unhook)
 
     def watch(self, model: nn.Module, abandon: Callable[[], None], way_back: list[Callable[[], object]]) -> None:
         """Between `perturb()` and `step()`, abandon the step if the model is used for anything but the second pass.
 
-        That is a forward pass in evaluation mode or under no_grad, or `model.zero_grad()`. Restoring ends the watch.
+        That is a forward pass in evaluation mode or under no_grad, `model.zero_grad()`, saving or loading its state.
+        Restoring ends the watch.
         """
 
         def on_stray() -> None:
@@ -153,12 +195,12 @@ class ForwardNote:
         def end() -> None:
             self.on_stray = None
             for module in modules:
-                module.__dict__.pop("zero_grad", None)
+                _Abandoning.remove(module)
 
         way_back.append(end)
         self.on_stray = on_stray
         for module in modules:
-            module.__dict__["zero_grad"] = _ZeroGrad(module, abandon)
+            module.__dict__.update((name, _Abandoning(module, name, abandon)) for name in _Abandoning.names)
 
     def mark_stale(self) -> None:
         """Gradients were cleared: if another forward pass follows before the step, that one counts."""
@@ -166,8 +208,16 @@ class ForwardNote:
 
     def forget(self) -> None:
         """The step has ended."""
-        self.rng = self.on_stray = None
+        self.rng = self.start = self.on_stray = None
+        self.num_forwards = [0, 0]
         self._kinds.clear()
+        if self._unhook:
+            self._unwatch()
+
+    def _unwatch(self) -> None:
+        while self._unhook:
+            self._unhook.pop()()
+        self.first_write = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ForwardNote":
         return ForwardNote()
@@ -176,26 +226,35 @@ class ForwardNote:
         return ForwardNote, ()
 
 
-class _ZeroGrad:
-    """A model's `zero_grad` while a second pass is due: it first abandons the step. Copies get the ordinary one."""
+class _Abandoning:
+    """A method of a model while a second pass is due: it first abandons the step. Copies get the ordinary one."""
 
-    def __init__(self, model: nn.Module, abandon: Callable[[], None]) -> None:
-        self._model, self._abandon = model, abandon
+    names = ("zero_grad", "state_dict", "load_state_dict", "__deepcopy__")
 
-    def __call__(self, set_to_none: bool = True) -> None:
-        self._model.__dict__.pop("zero_grad", None)
+    def __init__(self, model: nn.Module, name: str, abandon: Callable[[], None]) -> None:
+        self._model, self._name, self._abandon = model, name, abandon
+
+    @classmethod
+    def remove(cls, model: nn.Module) -> None:
+        """Uncover the ordinary methods."""
+        for name in cls.names:
+            model.__dict__.pop(name, None)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._abandon()
-        self._model.zero_grad(set_to_none)
+        return _ordinary(self._model, self._name)(*args, **kwargs)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., None]:
-        return _ordinary_zero_grad(memo[id(self._model)])
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[nn.Module]]:
-        return _ordinary_zero_grad, (self._model,)
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _ordinary, (self._model, self._name)
 
 
-def _ordinary_zero_grad(model: nn.Module) -> Callable[..., None]:
-    return partial(type(model).zero_grad, model)
+def _ordinary(model: nn.Module, name: str) -> Callable[..., Any]:
+    return partial(_copied, model) if name == "__deepcopy__" else partial(getattr(type(model), name), model)
+
+
+def _copied(model: nn.Module, memo: dict[int, Any]) -> Any:
+    _Abandoning.remove(model)
+    return copy.deepcopy(model, memo)
 
 
 class LastWrite:

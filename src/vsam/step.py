@@ -1,12 +1,15 @@
 """One step under way: its gradients, from the first to the one that the base optimizer gets."""
 
 import math
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from vsam import tensors
+from vsam import shards, tensors
+from vsam.hand_over import Written
 from vsam.parameters import Members
 from vsam.parts import Between, Where
 from vsam.ranks import Ranks
@@ -15,6 +18,8 @@ from vsam.second_pass import LastWrite
 from vsam.transaction import Transaction
 
 __all__ = ["Memory", "Step"]
+
+_VERSION = attrgetter("_version")
 
 
 class Memory:
@@ -58,6 +63,7 @@ class Step(Transaction):
     was_sampled = is_in_closure = is_apart = shows_norm = False
     is_ascending = has_ascended = False
     last_write: LastWrite | None = None
+    seen: Written | None = None
     members = Members([], [], [])
     grad_norm: Tensor | None = None
     sharp_norm: Tensor | None = None
@@ -72,6 +78,7 @@ class Step(Transaction):
     _first: tensors.Pack | None = None
     _plain: tensors.Pack | None = None
     _directions: list[Tensor] | None = None
+    _perturbed: tuple[tuple[Tensor, int], ...] = ()
 
     def __init__(self, scaler: Any = None, max_grad_norm: float | None = None, guard: bool = True) -> None:
         super().__init__()
@@ -91,11 +98,13 @@ class Step(Transaction):
         gradients = self.members.gradients()
         return gradients + [parameter.grad for parameter in self.late] if self.late else gradients  # type: ignore[misc]
 
+    def unscale(self, gradients: list[Tensor]) -> None:
+        """Divide gradients by the scaler's scale."""
+        tensors.multiply_(gradients, self.scaler.inverse_scale())
+
     def take_first(self, members: Members, gradients: list[Tensor], needs_norm: bool) -> None:
         """Take the first gradient, with its norm or only a check that it is finite."""
-        self.members, self.first = members, gradients
-        if self.scaler is not None:
-            tensors.multiply_(gradients, self.scaler.inverse_scale())
+        self.members, self.first, self._found_inf = members, gradients, None
         if self._is_checked and not needs_norm:
             self._flag = tensors.found_inf(gradients, members.layout)
             needs_norm = self._flag is None
@@ -221,7 +230,7 @@ class Step(Transaction):
                     parameter.grad = torch.zeros_like(parameter)
             gradients = self.gradients()
         if self.scaler is not None:
-            tensors.multiply_(gradients, self.scaler.inverse_scale())
+            self.unscale(gradients)
         plain, layout = self._plain, self.members.layout
         is_whole = plain is not None and plain.layout is layout
         is_clipped = self.max_grad_norm is not None
@@ -331,8 +340,17 @@ class Step(Transaction):
         late = tensors.copies([parameter.grad for parameter in self.late])  # type: ignore[misc]
         return Memory(self.parameters, psf.values + late) if late else psf
 
+    def watch_weights(self) -> None:
+        """Note the perturbed weights, so that abandoning the step keeps what somebody writes to them from here on."""
+        weights = self.members.parameters
+        self._perturbed = () if shards.CLASSES else tuple(zip(weights, map(_VERSION, weights), strict=True))
+
     def rollback(self) -> None:
         """Undo the step, unless it is done, and free all buffers."""
+        if self._perturbed:
+            written = [weight for weight, version in self._perturbed if weight._version != version]
+            self.way_back.insert(0, partial(tensors.copy_, written, tensors.copies(written)))  # runs last
+            self._perturbed = ()
         super().rollback()
         self.close()
 

@@ -93,7 +93,7 @@ class Layout:
     def one(self) -> Tensor:
         """The number 1 on the tensors' device."""
         assert self.kind is not None
-        return torch.ones((), device=self.kind[1])
+        return torch.ones((), dtype=torch.float32, device=self.kind[1])
 
     @cached_property
     def spans(self) -> list[tuple[int, int, int]]:

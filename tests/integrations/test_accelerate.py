@@ -191,6 +191,19 @@ def test_a_saved_state_continues_to_the_bit(tmp_path: Path) -> None:
     assert_same(resumed, training)
 
 
+def test_accelerates_own_accumulation_of_closures_is_refused() -> None:
+    """It calls the optimizer at the last micro-batch only, so the closures of the others would never run."""
+    training = Training(accelerate.Accelerator(gradient_accumulation_steps=2, cpu=True))
+    first, second = training.batches[:2]
+    with training.accelerator.accumulate(training.model):
+        training.optimizer.step(partial(training.closure, first))
+    with (
+        training.accelerator.accumulate(training.model),
+        pytest.raises(RuntimeError, match=r"the others would be dropped.*vsam\.integrations\.accelerate\.step"),
+    ):
+        training.optimizer.step(lambda: training.closure(second))
+
+
 def accumulate(training: Training, num_repeated: int) -> None:
     """Two micro-batches in accelerate's own context; the second pass repeats the last `num_repeated` of them."""
     for i, batch in enumerate(training.batches[:2], start=1):

@@ -74,3 +74,9 @@ def test_settings_that_cannot_be_are_refused(budget: object, total: object) -> N
 def test_the_smallest_budgets_sample_once(budget: float) -> None:
     assert _samples(budget, 100) == [1]
     assert Even(budget, 100).longest_gap >= 1 / budget
+
+
+@pytest.mark.parametrize("budget", [6e-7, 1.5e-6, 3e-9])
+def test_a_budget_below_a_millionth_is_spent_too(budget: float) -> None:
+    when = Even(budget, total_steps=10**9)
+    assert abs(when._share * 10**9 - budget * 10**9) < 1

@@ -34,7 +34,8 @@ class Even(DecidesBefore):
         self.total_steps = check_count("total_steps", total_steps, least=1, why="the budget is a fraction of the run")
         self._was_told = False
         exact = Fraction(self.budget)
-        self._share = exact.limit_denominator(10**6) or exact  # 0.1 means a tenth, which no float is
+        near = exact.limit_denominator(10**6)  # 0.1 means a tenth, which no float is
+        self._share = near if float(near) == self.budget else exact
 
     @property
     def rate(self) -> float:
