@@ -126,7 +126,7 @@ class GSAM(SharpnessAware):
         alpha: α ≥ 0, the weight of the gap.
 
     Reduces to: `SAM` with α = 0.
-    Cost: two passes per step, a transient copy of the gradient.
+    Cost: two passes per step, transient copies of the weights and the gradient.
 
     Reference: Zhuang et al., Surrogate Gap Minimization Improves Sharpness-Aware Training, ICLR 2022.
     """
@@ -181,7 +181,7 @@ class WSAM(SharpnessAware):
         gamma: γ in [0, 1), the weight of the sharpness.
 
     Reduces to: `SAM` with γ = ½; the base optimizer with γ = 0.
-    Cost: two passes per step, a transient copy of the gradient.
+    Cost: two passes per step, transient copies of the weights and the gradient.
 
     Reference: Yue et al., Sharpness-Aware Minimization Revisited: Weighted Sharpness as a Regularization Term, KDD
     2023.

@@ -49,5 +49,5 @@ def is_out_of_memory(error: BaseException) -> bool:
 def nearest(name: str, known: Iterable[str]) -> str:
     """A 'Did you mean' hint and the known names; begins with a space."""
     known = list(known)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     return (f" Did you mean {near[0]!r}?" if near else "") + f" Known: {', '.join(known) or 'none'}."

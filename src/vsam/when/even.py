@@ -68,6 +68,6 @@ class Even(DecidesBefore):
     def describe(self) -> str:
         """What this part does, as the end of a sentence."""
         return (
-            f"takes the second gradient at {self.budget:.3g} of the steps, evenly spread and at most "
+            f"takes the second gradient at {100 * self.budget:.3g} % of the steps, evenly spread and at most "
             f"{self.longest_gap} apart"
         )

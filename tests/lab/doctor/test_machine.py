@@ -12,7 +12,7 @@ def test_versions_device_threads_and_data_are_told(tmp_path):
     said = {one.subject: one for one in check_machine(tmp_path)}
     assert list(said) == ["versions", "extras", "device", "threads", "data"]
     assert f"vsam {vsam.__version__}, torch {torch.__version__}" in said["versions"].text
-    assert "found fashion-mini; downloaded on first use" in said["data"].text
+    assert "found fashion-mini; not here yet" in said["data"].text
     assert not [one for one in said.values() if one.level == "problem"]
 
 

@@ -23,7 +23,7 @@ from vsam.version import __version__
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Train networks to flat minima at a price that you choose.",
+    help="Sharpness-aware training at a price that you choose.",
     no_args_is_help=True,
     invoke_without_command=True,
     pretty_exceptions_enable=False,

@@ -74,6 +74,8 @@ def explain(
         "Reference": known.reference,
         "Try": f"vsam train{files} --set method={method}",
     }
+    if method != known.name:
+        say(f"{method} is {known.name} with another number of steps:\n")
     say(facts_text({"": f"{known.name}: {known.summary}."}) + "\n")
     say(facts_text({name: fact for name, fact in shown.items() if fact}))
     return None

@@ -63,5 +63,5 @@ def _data(data_dir: Path | None) -> list[Finding]:
     findings = [problem("data", f"{one.name} is damaged. {one.damage}") for one in described if one.damage]
     text = f"found {', '.join(found) or 'none'}"
     if missing:
-        text += f"; downloaded on first use: {', '.join(missing)}"
+        text += f"; not here yet: {', '.join(missing)} (`vsam data` says how to get them)"
     return [ok("data", text), *findings]

@@ -15,6 +15,8 @@ __all__ = ["frontier_figure"]
 
 _LINES = ("sgd", "vsam-budget", "sam-part")
 """Methods whose prices are connected by a line."""
+_ASIDE = 0.012
+"""How far apart methods of the same price are drawn."""
 _MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*", "<", ">", "p", "h")
 
 
@@ -22,43 +24,65 @@ def frontier_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Means over seeds with 95 % intervals; SAM's as a horizontal band."""
     parts = {part: points(rows, part) for part in dict.fromkeys(row["recipe"] for row in rows)}
     shown = {part: found for part, found in parts.items() if found}
-    figure = Figure(figsize=(1 + 3.6 * len(shown), 4.2), layout="constrained")
+    columns = min(2, len(shown))
+    lines = -(-len(shown) // 2)
+    figure = Figure(figsize=(1 + 4 * columns, 1 + 3.2 * lines), layout="constrained")
     methods = list(dict.fromkeys(point.method for found in shown.values() for point in found))
     marks = {method: _MARKERS[i % len(_MARKERS)] for i, method in enumerate(methods)}
     if not shown:
         return figure
-    for axes, (part, found) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True):
+    for i, (part, found) in enumerate(shown.items()):
+        axes = figure.add_subplot(lines, columns, i + 1)
         _draw(axes, found, marks)
-        axes.set_title(part, fontsize=9)
-        axes.set_xlabel("price, SGD's run = 1")
+        axes.set_title(_setting(next(row for row in rows if row["recipe"] == part)), fontsize=9)
+        axes.set_xlabel("price: passes, SGD's run = 1")
         axes.grid(alpha=0.3)
-    figure.axes[0].set_ylabel("test accuracy, %, last epoch")
+        if i % columns == 0:
+            axes.set_ylabel("test accuracy, %, last epoch")
     handles = [
         Line2D([], [], color=find_method(method).color, marker=marks[method], linestyle="", label=_title(method))
         for method in methods
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(6, len(handles)), frameon=False, fontsize=8)
+    if any(point.length != 1 for found in shown.values() for point in found):
+        handles.append(Line2D([], [], color="0.4", marker="o", fillstyle="none", linestyle="", label="other length"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=3 * columns, frameon=False, fontsize=8)
     return figure
 
 
 def _draw(axes: Axes, found: Sequence[Point], marks: Mapping[str, str]) -> None:
-    for method in dict.fromkeys(point.method for point in found):
+    methods = list(dict.fromkeys(point.method for point in found))
+    for i, method in enumerate(methods):
+        aside = _ASIDE * (i - (len(methods) - 1) / 2)
         own = [point for point in found if point.method == method]
         color = find_method(method).color
         for point in own:
             reach = mean_interval(list(point.accuracies.values()))
             error = 0.0 if reach is None else reach.high - reach.mean
+            fill = "full" if point.length == 1 else "none"
             axes.errorbar(
-                point.price, point.accuracy, error, color=color, marker=marks[method], markersize=5, elinewidth=0.8
+                point.price + aside,
+                point.accuracy,
+                error,
+                color=color,
+                marker=marks[method],
+                markersize=5,
+                fillstyle=fill,
+                elinewidth=0.8,
             )
         if method in _LINES:
-            axes.plot([p.price for p in own], [p.accuracy for p in own], color=color, linewidth=1)
+            axes.plot([p.price + aside for p in own], [p.accuracy for p in own], color=color, linewidth=1)
     sam = next((point for point in found if point.name == "sam"), None)
     reach = mean_interval(list(sam.accuracies.values())) if sam else None
     if sam is not None:
         axes.axhline(sam.accuracy, color=find_method("sam").color, linestyle="--", linewidth=0.8)
     if reach is not None:
         axes.axhspan(reach.low, reach.high, color=find_method("sam").color, alpha=0.08, linewidth=0)
+
+
+def _setting(row: Mapping[str, Any]) -> str:
+    """What a part trains on."""
+    data = row["data"].replace("cifar", "CIFAR-")
+    return f"{data}, {row['noise']:.0%} wrong labels".replace("%", " %") if row.get("noise") else data
 
 
 def _title(method: str) -> str:

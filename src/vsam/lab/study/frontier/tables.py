@@ -28,6 +28,7 @@ class Point:
         accuracies: of the last epoch in percent, by seed.
         to_sam: their difference to SAM's, per seed.
         kept: the fraction of SAM's gain over SGD that it keeps, None if there is no gain.
+        length: the steps of its run in units of the recipe's.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Point:
     accuracies: Mapping[int, float]
     to_sam: Interval | None
     kept: float | None
+    length: float = 1.0
 
     @property
     def accuracy(self) -> float:
@@ -74,6 +76,7 @@ def points(rows: Sequence[Record], part: str) -> list[Point]:
                 by_seed[name],
                 difference(by_seed[name], by_seed["sam"]) if "sam" in by_seed and name != "sam" else None,
                 (mean - sgd) / (sam - sgd) if sam > sgd else None,
+                row["steps"] / own["sgd"]["steps"],
             )
         )
     return sorted(found, key=lambda point: (point.price, -point.accuracy))
