@@ -6,7 +6,6 @@ import argparse
 import gc
 import random
 import time
-from collections.abc import Callable
 from statistics import quantiles
 from typing import Any
 
@@ -16,10 +15,10 @@ from torch import Tensor
 from vsam.lab.bench.bases import BASES, Base
 from vsam.lab.bench.contestants import OURS, Contestant, Plain
 from vsam.lab.bench.peers import PEERS
-from vsam.lab.bench.timing import WARM_UP, single_thread
+from vsam.lab.bench.timing import WARM_UP, Stopwatch, single_thread
 from vsam.lab.bench.workloads import WORKLOADS, Problem
 
-__all__ = ["Bare", "Stopwatch", "main", "measure"]
+__all__ = ["Bare", "main", "measure"]
 
 RHO = 0.05
 BURST = 3  # steps in a row, of which the first only warms the caches, as in `vsam bench`
@@ -62,34 +61,6 @@ class Bare(Contestant):
             self.optimizer.step()
 
 
-class Stopwatch:
-    """Takes the passes and the base's step out of a contestant's time."""
-
-    def __init__(self, contestant: Any) -> None:
-        self.contestant, self.inside, self.own = contestant, 0.0, []  # type: Any, float, list[float]
-        optimizer = contestant.optimizer
-        base = vars(optimizer).get("base") or vars(optimizer).get("base_optimizer") or optimizer
-        contestant.problem.forward_backward = self._timed(contestant.problem.forward_backward)
-        base.step = self._timed(base.step)
-
-    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*arguments: Any) -> Any:
-            start = time.thread_time()
-            result = function(*arguments)
-            self.inside += time.thread_time() - start
-            return result
-
-        return timed
-
-    def run(self) -> None:
-        """Take a burst of steps."""
-        for number in range(BURST):
-            self.inside, start = 0.0, time.thread_time()
-            self.contestant.step()
-            if number > 0:
-                self.own.append(time.thread_time() - start - self.inside)
-
-
 def measure(workload: str, seconds: float) -> dict[str, list[float]]:
     """Quartiles of what each adds to its passes and the base's step, in microseconds, in interleaved turns."""
     base, problem = BASES["sgd"], WORKLOADS[workload].build
@@ -97,16 +68,18 @@ def measure(workload: str, seconds: float) -> dict[str, list[float]]:
     contestants: dict[str, Contestant] = {"base alone": Plain(problem(), base), "bare kernels": Bare(problem(), base)}
     contestants |= {entry.label: entry.make(problem(), entry.base_of(base)) for entry in entries}
     watches = {name: Stopwatch(contestant) for name, contestant in contestants.items()}
+    outside: dict[str, list[float]] = {name: [] for name in watches}
     shuffle, start = random.Random(0), time.monotonic()
     with single_thread():
         for watch in watches.values():
             for _ in range(WARM_UP):
                 watch.contestant.step()
-        while time.monotonic() - start < seconds or len(next(iter(watches.values())).own) < 4:
-            for watch in shuffle.sample(list(watches.values()), len(watches)):
-                watch.run()
+        while time.monotonic() - start < seconds or len(next(iter(outside.values()))) < 4:
+            for name in shuffle.sample(list(watches), len(watches)):
+                times = [watches[name].time(watches[name].contestant.step)[1] for _ in range(BURST)]
+                outside[name] += [own for own in times[1:] if own is not None]
             gc.collect()
-    found = {name: [1e6 * own for own in quantiles(watch.own, n=4)] for name, watch in watches.items()}
+    found = {name: [1e6 * own for own in quantiles(values, n=4)] for name, values in outside.items()}
     clearing = found.pop("base alone")  # what surrounds a pass: the next batch and zero_grad
     return {
         name: [own - 2 * less for own, less in zip(values, clearing, strict=True)] for name, values in found.items()

@@ -27,6 +27,8 @@ def test_what_is_added() -> None:
 
 def test_a_slower_machine_changes_nothing() -> None:
     assert Turn(True, 18.0, 6.0, 2.0).added(2) == Turn(True, 9.0, 3.0, 1.0).added(2)
+    within = Turn(True, 9.0, 3.0, 1.0, outside=2.5, reference_clearing=0.25)
+    assert within.added(2) == (2.5 - 2 * 0.25) / 4
 
 
 def test_a_row() -> None:

@@ -8,7 +8,7 @@ import torch
 from lab.bench.made import TINY, entry
 from vsam.lab.bench.bases import BASES
 from vsam.lab.bench.contestants import OURS
-from vsam.lab.bench.timing import FEWEST_ROUNDS, single_thread, time_rounds
+from vsam.lab.bench.timing import FEWEST_ROUNDS, Stopwatch, single_thread, time_rounds
 
 
 @pytest.mark.parametrize("base", BASES)
@@ -42,3 +42,15 @@ def test_threads_and_collector_are_put_back() -> None:
         assert torch.get_num_threads() == 1
     assert gc.isenabled()
     assert torch.get_num_threads() == num_threads
+
+
+def test_passes_and_the_base_are_timed_within_the_step() -> None:
+    """Of a step of the base alone nothing is left but clearing the gradients."""
+    contestant = entry("sam").make(TINY.build(), BASES["sgd"])
+    watch = Stopwatch(contestant)
+    whole, outside = watch.time(contestant.step)
+    assert watch.num_passes == 2
+    assert outside is not None
+    assert 0 < outside < whole
+    assert outside == pytest.approx(whole - watch.inside)
+    assert watch.time(lambda: None)[1] is None  # nothing to tell apart

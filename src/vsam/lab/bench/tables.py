@@ -15,7 +15,7 @@ __all__ = ["READING", "Section", "sections", "to_markdown", "to_terminal"]
 
 READING = (
     "CPU time of one thread; medians of interleaved rounds, quartiles in brackets. Added: the step minus its passes "
-    "and the base's own step, which are timed right next to it. Best peer: the faster SAM of pytorch_optimizer; ± is "
+    "and the base's own step, which are timed within it. Best peer: the faster SAM of pytorch_optimizer; ± is "
     "half a 95 % interval, ≈ means that the difference is within the noise: not ranked. Goals are upper bounds, open "
     "if the interval contains them. ESAM's passes are not like SGD's, so nothing can be subtracted."
 )

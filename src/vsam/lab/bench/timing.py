@@ -5,8 +5,9 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import torch
 
@@ -14,7 +15,7 @@ from vsam.lab.bench.bases import Base
 from vsam.lab.bench.contestants import Contestant, Entry, Plain
 from vsam.lab.bench.workloads import Workload
 
-__all__ = ["Turn", "single_thread", "time_rounds"]
+__all__ = ["Stopwatch", "Turn", "single_thread", "time_rounds"]
 
 WARM_UP = 6
 """Steps before the first round: enough to create every buffer, and to run what happens every fifth step."""
@@ -31,12 +32,16 @@ class Turn:
         step: its whole step.
         reference_pass: zero_grad, forward and backward of the base alone, right before or after.
         reference_base: the base's own step, likewise.
+        outside: the part of its step outside the passes and the base's own step; None if they cannot be told apart.
+        reference_clearing: the part of `reference_pass` outside forward and backward.
     """
 
     sampled: bool
     step: float
     reference_pass: float
     reference_base: float
+    outside: float | None = None
+    reference_clearing: float = 0.0
 
     @property
     def reference(self) -> float:
@@ -51,18 +56,49 @@ class Turn:
     def added(self, passes: int) -> float:
         """The step minus its passes and the base's own step, as a multiple of the reference.
 
-        As a multiple, a turn in which the machine was slow counts no more than others.
+        As a multiple, a turn in which the machine was slow counts no more than others. Passes timed within the step
+        itself make much less noise than those of the reference.
         """
+        if self.outside is not None:
+            return (self.outside - passes * self.reference_clearing) / self.reference
         return (self.step - passes * self.reference_pass - self.reference_base) / self.reference
 
 
-@dataclass
+class Stopwatch:
+    """Times what runs inside a contestant's step: its passes and the base optimizer's own step."""
+
+    def __init__(self, contestant: Any) -> None:
+        self.contestant, self.inside, self.num_passes = contestant, 0.0, 0
+        optimizer, problem = contestant.optimizer, contestant.problem
+        base = vars(optimizer).get("base") or vars(optimizer).get("base_optimizer") or optimizer
+        problem.forward_backward = self._timed(problem.forward_backward, 1)
+        base.step = self._timed(base.step, 0)
+
+    def _timed(self, function: Callable[..., Any], num_passes: int) -> Callable[..., Any]:
+        def timed(*arguments: Any) -> Any:
+            start = time.thread_time()
+            result = function(*arguments)
+            self.inside += time.thread_time() - start
+            self.num_passes += num_passes
+            return result
+
+        return timed
+
+    def time(self, function: Callable[[], Any]) -> tuple[float, float | None]:
+        """The time of a call, and that part of it which is not inside; None if no pass was seen."""
+        self.inside, self.num_passes = 0.0, 0
+        start = time.thread_time()
+        function()
+        elapsed = time.thread_time() - start
+        return elapsed, elapsed - self.inside if self.num_passes else None
+
+
 class _Seat:
     """A contestant and its reference, the base alone."""
 
-    contestant: Contestant
-    reference: Plain
-    turns: list[Turn] = field(default_factory=list)
+    def __init__(self, contestant: Contestant, reference: Stopwatch) -> None:
+        self.contestant, self.watch, self.reference = contestant, Stopwatch(contestant), reference
+        self.turns: list[Turn] = []
 
 
 @contextmanager
@@ -109,7 +145,7 @@ def time_rounds(
         for seat in seats:
             for _ in range(WARM_UP):
                 seat.contestant.step()
-                seat.reference.step()
+                seat.reference.contestant.step()
         start = time.monotonic()
         for number in range(rounds):
             if number >= FEWEST_ROUNDS and time.monotonic() - start > seconds:
@@ -123,7 +159,7 @@ def time_rounds(
 
 def _seats(workload: Workload, base: Base, entries: Sequence[Entry]) -> list[_Seat]:
     own = [entry.base_of(base) for entry in entries]
-    references = {base.name: Plain(workload.build(), base) for base in own}
+    references = {base.name: Stopwatch(Plain(workload.build(), base)) for base in own}
     contestants = [entry.make(workload.build(), base) for entry, base in zip(entries, own, strict=True)]
     return [_Seat(one, references[base.name]) for one, base in zip(contestants, own, strict=True)]
 
@@ -131,34 +167,34 @@ def _seats(workload: Workload, base: Base, entries: Sequence[Entry]) -> list[_Se
 def _take_turn(seat: _Seat, burst: int, reference_first: bool) -> list[Turn]:
     """A turn for each kind of step that occurred."""
     if reference_first:
-        passes, bases = _time_reference(seat.reference, burst)
-    times = _time_steps(seat.contestant, burst)
+        passes, bases, clearing = _time_reference(seat.reference, burst)
+    times = _time_steps(seat, burst)
     if not reference_first:
-        passes, bases = _time_reference(seat.reference, burst)
-    kinds = dict.fromkeys(sampled for sampled, _ in times)
-    return [Turn(kind, median(t for own, t in times if own is kind), passes, bases) for kind in kinds]
+        passes, bases, clearing = _time_reference(seat.reference, burst)
+    turns = []
+    for kind in dict.fromkeys(sampled for sampled, _, _ in times):
+        steps = [step for own, step, _ in times if own is kind]
+        outside = [rest for own, _, rest in times if own is kind and rest is not None]
+        turns.append(Turn(kind, median(steps), passes, bases, median(outside) if outside else None, clearing))
+    return turns
 
 
-def _time_steps(contestant: Contestant, burst: int) -> list[tuple[bool, float]]:
-    """Kind and time of each step of a burst; if there are several, the first only warms the caches."""
+def _time_steps(seat: _Seat, burst: int) -> list[tuple[bool, float, float | None]]:
+    """Kind and times of each step of a burst; if there are several, the first only warms the caches."""
     times = []
     for _ in range(burst):
-        before = contestant.num_sampled
-        start = time.thread_time()
-        contestant.step()
-        elapsed = time.thread_time() - start
-        times.append((contestant.num_sampled > before, elapsed))
+        before = seat.contestant.num_sampled
+        step, outside = seat.watch.time(seat.contestant.step)
+        times.append((seat.contestant.num_sampled > before, step, outside))
     return times[1:] or times
 
 
-def _time_reference(reference: Plain, burst: int) -> tuple[float, float]:
-    """Time of the pass and of the base's step, likewise."""
-    passes, bases = [], []
+def _time_reference(reference: Stopwatch, burst: int) -> tuple[float, float, float]:
+    """Time of the pass, of the base's step, and of what surrounds forward and backward, likewise."""
+    times = []
     for _ in range(burst):
-        start = time.thread_time()
-        reference.take_pass()
-        middle = time.thread_time()
-        reference.optimizer.step()
-        bases.append(time.thread_time() - middle)
-        passes.append(middle - start)
-    return median(passes[1:] or passes), median(bases[1:] or bases)
+        whole, clearing = reference.time(reference.contestant.take_pass)
+        base, _ = reference.time(reference.contestant.optimizer.step)
+        times.append((whole, base, clearing))
+    passes, bases, clearings = zip(*(times[1:] or times), strict=True)
+    return median(passes), median(bases), median(clearings)
