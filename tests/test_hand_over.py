@@ -360,3 +360,18 @@ def test_an_interrupt_while_the_base_steps_leaves_a_step_that_is_done() -> None:
     assert optimizer.num_samples == 1
     assert not has_fresh_gradient(base)
     assert all(bool((value < i + 1).all()) for i, value in enumerate(values))
+
+
+def test_gradients_that_a_hook_of_the_base_replaces_are_not_fresh() -> None:
+    model = nn.Linear(3, 2)
+    base = SGD(model.parameters(), lr=0.1)
+
+    def centre(*_: object) -> None:
+        assert model.weight.grad is not None
+        model.weight.grad = model.weight.grad - model.weight.grad.mean()
+
+    base.register_step_pre_hook(centre)
+    optimizer = vsam.SAM(base, model=model)
+    for _ in range(3):
+        optimizer.step(lambda: model(torch.ones(4, 3)).square().sum().backward())
+    assert optimizer.num_samples == 3

@@ -4,9 +4,8 @@ import signal
 import threading
 import weakref
 from contextlib import AbstractContextManager
-from functools import partial
 from importlib import import_module
-from operator import attrgetter, is_, is_not, methodcaller
+from operator import attrgetter, is_, methodcaller
 from types import FrameType
 from typing import Any
 
@@ -23,7 +22,6 @@ _signal: Any = import_module("_signal")
 _get_handler, _set_handler = _signal.getsignal, _signal.signal
 
 _GRADIENT, _VERSION = attrgetter("grad"), attrgetter("_version")
-_IS_THERE = partial(is_not, None)
 _CONSUMED = "_vsam_consumed"
 """An attribute of a gradient: its version counter when an optimizer last stepped with it."""
 
@@ -88,7 +86,7 @@ class HandOver:
                 for base in bases if unless is not None else ():
                     base.__dict__.pop("grad_scale", None)
                     base.__dict__.pop("found_inf", None)
-            self.held = Written(every)
+            self.held = Written(every)  # read anew: a base's hooks may replace some
         self._ready = parameters  # a first step creates the state that a skipped one needs
 
     def found_fresh_gradient(self) -> bool:
@@ -180,10 +178,15 @@ class Written:
     """The gradients of parameters and their version counters, by which later writes are noticed."""
 
     def __init__(self, parameters: list[Tensor]) -> None:
-        self.gradients: list[Tensor] = [*map(_GRADIENT, parameters)]
-        if shards.CLASSES or not all(map(_IS_THERE, self.gradients)):
+        self.gradients = [*map(_GRADIENT, parameters)]
+        self.versions: list[int] = []
+        try:
+            self.versions += () if shards.CLASSES else map(_VERSION, self.gradients)
+        except AttributeError:  # None has no version
+            self.versions = []
+        if len(self.versions) < len(parameters):
             self.gradients = _present(parameters)
-        self.versions: list[int] = [*map(_VERSION, self.gradients)]
+            self.versions = [*map(_VERSION, self.gradients)]
 
     def is_still(self, parameters: list[Tensor]) -> bool:
         """Whether these are still the gradients, and nothing was written to them since."""
