@@ -61,6 +61,7 @@ class Engine(Wrapper):
     _ranks: Ranks
     _pending: Step | None
     _was_apart: bool | None
+    _was_asked = False  # whether it was checked who calls
     _said: set[str]
 
     def __new__(cls, *given: Any, **named: Any) -> Self:
@@ -125,11 +126,11 @@ class Engine(Wrapper):
                     "minus an unchanged g. To clip, call optimizer.clip_grad_norm_(max_norm) there, or construct the "
                     "optimizer with max_grad_norm=."
                 )
-            if step.was_sampled and 0 < self._note.num_forwards[1] < self._note.num_forwards[0]:
+            if step.last_write is not None and 0 < step.last_write.count < self._note.num_backwards:
                 self._warn_once(
-                    "The first pass had {} forward passes of model and the second one {}, so the PSF also has the "
-                    "difference of their data. After perturb() returns True, repeat all micro-batches, or pass step() "
-                    "a closure:{}".format(*self._note.num_forwards, ACCUMULATION_EXAMPLE)
+                    f"The first pass had {self._note.num_backwards} backward passes and the second one "
+                    f"{step.last_write.count}, so the PSF also has the difference of their data. After perturb() "
+                    f"returns True, repeat all micro-batches, or pass step() a closure:{ACCUMULATION_EXAMPLE}"
                 )
             if step.members.parameters:
                 self._look_again(step)
@@ -147,11 +148,13 @@ class Engine(Wrapper):
         """Refuse what would go wrong silently, and start from a clean state."""
         if "found_inf" in self.__dict__:
             self._refuse_foreign_scaler()
-        if self._history.num_steps == 0 and drops_micro_batches():
-            raise RuntimeError(
-                "accelerate calls step(closure) at the last micro-batch only, so the others would be dropped. "
-                f"{foreign_loop('accelerate')}"
-            )
+        if not self._was_asked:
+            if drops_micro_batches():
+                raise RuntimeError(
+                    "accelerate calls step(closure) at the last micro-batch only, so the others would be dropped. "
+                    f"{foreign_loop('accelerate')}"
+                )
+            self._was_asked = True
         if not callable(closure):
             raise ValueError(f"closure must be a function, got {type(closure).__name__}. Write:{CLOSURE_EXAMPLE}")
         if self._under_way is not None:
@@ -438,8 +441,7 @@ class Engine(Wrapper):
     def _look_at_model(self) -> None:
         self._parameters = Parameters(self.param_groups, self.model)
         self._buffers = self._note.buffers = Buffers(self.model)
-        uses_psf = self.between.keeps_memory or self.between.changes_sample or self.when.watch != 0
-        self._note.watched = self._parameters.all.parameters[0] if uses_psf else None
+        self._note.watched = self._parameters.all.parameters
         self._ranks = Ranks(self.model, self._parameters.all.parameters, self.sync)
 
     def _refuse_foreign_scaler(self) -> None:

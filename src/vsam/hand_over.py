@@ -44,6 +44,9 @@ class HandOver:
         # where it could be interrupted.
         self._hooks = [(base._optimizer_step_post_hooks, _hook(base)) for base in bases]
 
+    def __del__(self) -> None:
+        self.let_go()
+
     def forget(self) -> None:
         """The state of the bases was replaced."""
         self._ready = None

@@ -27,7 +27,7 @@ from vsam.parameters import check_chosen, complete_radii, renew_radii
 from vsam.parts import Between, KnowsBefore, When, Where
 from vsam.published import describe
 from vsam.records import Listener, StepLog, StepRecord
-from vsam.second_pass import ForwardNote, LastWrite
+from vsam.second_pass import ForwardNote
 from vsam.step import Memory, Step
 from vsam.when import Always
 from vsam.where import GlobalNorm
@@ -135,6 +135,7 @@ class SharpnessAware(Engine):
         renew_radii(self.base, self.where.rho)
         if model is not None:
             weakref.finalize(self, model.register_forward_pre_hook(self._note).remove)
+            weakref.finalize(self, self._note.forget)
             self._notice_others(model)
 
     @property
@@ -233,7 +234,8 @@ class SharpnessAware(Engine):
                 "perturb() was called again without step(), so the gradients may have been taken at the perturbed "
                 "weights. Call step() after the second backward, or optimizer.zero_grad() to abandon a step."
             )
-        if self._note.first_write is not None and self._note.first_write.was_changed:
+        uses_psf = self.between.keeps_memory or self.between.changes_sample or self.when.watch != 0
+        if uses_psf and self._note.first_write is not None and self._note.first_write.was_changed:
             self._warn_once(
                 "The gradients were changed between backward() and perturb(), so the PSF is gs minus a changed g. To "
                 "clip, call optimizer.clip_grad_norm_(max_norm) after the second backward(), or construct the "
@@ -254,7 +256,7 @@ class SharpnessAware(Engine):
             if is_second:
                 step.watch_weights()
                 step.way_back.append(weakref.finalize(self, step.rollback).detach)
-                step.last_write = LastWrite(step.members.parameters[0], step.way_back)
+                step.last_write = self._note.watch_second(step.members.parameters[0], step.way_back)
             if is_second and self.model is not None:
                 if not self._note.was_called:
                     self._warn_once(

@@ -33,8 +33,9 @@ class Buffers:
         modules = list(model.modules()) if model is not None else []
         self._owners = [module._buffers for module in modules]
         norms = {i for i, module in enumerate(modules) if isinstance(module, _NormBase)}
-        # A pass in training mode writes to the statistics of normalisation layers, but does not depend on them.
-        self._read = [owner for i, owner in enumerate(self._owners) if i not in norms]
+        # In training, torch's own normalisation layers write to their statistics, but do not depend on them.
+        ordinary = {i for i in norms if type(modules[i]).forward.__module__.startswith("torch.nn.")}
+        self._read = [owner for i, owner in enumerate(self._owners) if i not in ordinary]
         self._first = self._versions()
         self._written = {(i, name) for i, name, buffer in self._all() if i in norms or buffer.numel() <= _SMALL}
         self._has_tried = False
@@ -86,8 +87,8 @@ class Buffers:
 
 
 def _can_be_set(buffer: Tensor) -> bool:
-    """Whether each value has its own memory: an expanded mask does not, and cannot be written to either."""
-    return buffer.layout is not torch.strided or 0 not in buffer.stride()
+    """Whether a pass can write to it: not to an inference tensor or an expanded mask, whose values share memory."""
+    return not buffer.is_inference() and (buffer.layout is not torch.strided or 0 not in buffer.stride())
 
 
 def _version(buffer: Tensor) -> int:
@@ -120,9 +121,9 @@ class BufferState:
         for owner, name, buffer in places:
             owner[name] = buffer
         buffers = [buffer for _, _, buffer in places]
-        try:
+        if [*map(Tensor.numel, buffers)] == [*map(Tensor.numel, values)]:
             tensors.copy_(buffers, values)
-        except RuntimeError:  # a forward pass has resized some, as observers of quantization do
+        else:  # a forward pass has resized some, as observers of quantization do
             for buffer, value in zip(buffers, values, strict=True):
                 buffer.data = value.clone()
 
@@ -145,12 +146,11 @@ class ForwardNote:
         self.rng: RngState | None = None
         self.start: BufferState | None = None
         self.buffers: Buffers | None = None
-        self.watched: Tensor | None = None
+        self.watched: list[Tensor] = []
         self.first_write: LastWrite | None = None
         self._unhook: list[Callable[[], object]] = []
         self.was_called = False
         self.on_stray: Callable[[], None] | None = None
-        self.num_forwards = [0, 0]
         self._is_stale = False
         self._kinds: set[tuple[bool, bool]] = set()
 
@@ -159,7 +159,6 @@ class ForwardNote:
         """Note where a step's first pass starts: at its first forward, unless that has become stale."""
         self.was_called = True
         kind = (module.training, torch.is_grad_enabled())
-        self.num_forwards[self.on_stray is not None] += all(kind)
         if self.on_stray is not None:
             # Whatever the first pass did too, such as no_grad pseudo-labels, belongs to the second.
             if kind not in self._kinds and (not kind[1] or (self.rng is not None and not kind[0])):
@@ -169,11 +168,11 @@ class ForwardNote:
         if all(kind) and (self.rng is None or self._is_stale):
             self.rng = RngState({parameter.device for parameter in module.parameters()})
             self.start = None if self.buffers is None else self.buffers.before_first_pass()
-            self.num_forwards[0] = 1
             self._is_stale = False
             self._unwatch()
-            if self.watched is not None:
-                self.first_write = LastWrite(self.watched, self._unhook)
+            watched = next((parameter for parameter in self.watched if parameter.requires_grad), None)
+            if watched is not None:
+                self.first_write = LastWrite(watched, self._unhook)
 
     def watch(self, model: nn.Module, abandon: Callable[[], None], way_back: list[Callable[[], object]]) -> None:
         """Between `perturb()` and `step()`, abandon the step if the model is used for anything but the second pass.
@@ -209,15 +208,28 @@ class ForwardNote:
     def forget(self) -> None:
         """The step has ended."""
         self.rng = self.start = self.on_stray = None
-        self.num_forwards = [0, 0]
         self._kinds.clear()
         if self._unhook:
             self._unwatch()
 
     def _unwatch(self) -> None:
         while self._unhook:
-            self._unhook.pop()()
+            self._unhook[-1]()
+            self._unhook.pop()
         self.first_write = None
+
+    @property
+    def num_backwards(self) -> int:
+        """How many backward passes the first pass had; 0 if unknown."""
+        return 0 if self.first_write is None else self.first_write.count
+
+    def watch_second(self, parameter: Tensor, way_back: list[Callable[[], object]]) -> "LastWrite":
+        """Watch the gradient of the second pass: the same as in the first one, if that was watched."""
+        first = self.first_write
+        if first is None or first.count == 0:
+            return LastWrite(parameter, way_back)
+        first.pause()
+        return LastWrite(first.parameter, way_back)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ForwardNote":
         return ForwardNote()
@@ -233,16 +245,22 @@ class _Abandoning:
 
     def __init__(self, model: nn.Module, name: str, abandon: Callable[[], None]) -> None:
         self._model, self._name, self._abandon = model, name, abandon
+        self._own = model.__dict__.get(name)  # people also set methods on a model itself
 
     @classmethod
     def remove(cls, model: nn.Module) -> None:
-        """Uncover the ordinary methods."""
+        """Uncover what was there before."""
         for name in cls.names:
-            model.__dict__.pop(name, None)
+            found = model.__dict__.get(name)
+            if isinstance(found, cls):
+                del model.__dict__[name]
+                if found._own is not None:
+                    model.__dict__[name] = found._own
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._abandon()
-        return _ordinary(self._model, self._name)(*args, **kwargs)
+        own = self._own or _ordinary(self._model, self._name)
+        return own(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return _ordinary, (self._model, self._name)
@@ -253,26 +271,39 @@ def _ordinary(model: nn.Module, name: str) -> Callable[..., Any]:
 
 
 def _copied(model: nn.Module, memo: dict[int, Any]) -> Any:
-    _Abandoning.remove(model)
+    for name in _Abandoning.names:  # left by a pickle of a model in the second pass
+        model.__dict__.pop(name, None)
     return copy.deepcopy(model, memo)
 
 
 class LastWrite:
     """Notices if a gradient was changed between the last backward pass and the step, for example by clipping.
 
-    Off in distributed runs, which write to gradients after the backward pass themselves.
+    It also counts the backward passes whose gradients were added up. Off in distributed runs, which write to gradients
+    after the backward pass themselves.
     """
 
     def __init__(self, parameter: Tensor, way_back: list[Callable[[], object]]) -> None:
-        self._parameter, self._version = parameter, -1
+        self.parameter, self.count = parameter, 0
+        self._version, self._address = -1, 0
+        self._is_paused = False
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             way_back.append(parameter.register_post_accumulate_grad_hook(self._note).remove)  # type: ignore[no-untyped-call]
 
     def _note(self, parameter: Tensor) -> None:
-        self._version = -1 if parameter.grad is None else parameter.grad._version
+        gradient = parameter.grad
+        if self._is_paused or gradient is None:
+            return
+        was_added = id(gradient) == self._address and gradient._version == self._version + 1
+        self.count = self.count + 1 if was_added else 1
+        self._version, self._address = gradient._version, id(gradient)
+
+    def pause(self) -> None:
+        """Count no more."""
+        self._is_paused = True
 
     @property
     def was_changed(self) -> bool:
         """Whether the gradient differs from what the backward pass left."""
-        gradient = self._parameter.grad
+        gradient = self.parameter.grad
         return self._version >= 0 and gradient is not None and gradient._version != self._version

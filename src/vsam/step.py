@@ -1,7 +1,6 @@
 """One step under way: its gradients, from the first to the one that the base optimizer gets."""
 
 import math
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -9,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vsam import shards, tensors
+from vsam.caller import warn_caller
 from vsam.hand_over import Written
 from vsam.parameters import Members
 from vsam.parts import Between, Where
@@ -341,21 +341,23 @@ class Step(Transaction):
         return Memory(self.parameters, psf.values + late) if late else psf
 
     def watch_weights(self) -> None:
-        """Note the perturbed weights, so that abandoning the step keeps what somebody writes to them from here on."""
+        """Note the perturbed weights, so that abandoning the step says if somebody has written to them since."""
         weights = self.members.parameters
         self._perturbed = () if shards.CLASSES else tuple(zip(weights, map(_VERSION, weights), strict=True))
 
     def rollback(self) -> None:
         """Undo the step, unless it is done, and free all buffers."""
-        if self._perturbed:
-            written = [weight for weight, version in self._perturbed if weight._version != version]
-            self.way_back.insert(0, partial(tensors.copy_, written, tensors.copies(written)))  # runs last
-            self._perturbed = ()
+        written = bool(self.way_back) and any(weight._version != version for weight, version in self._perturbed)
         super().rollback()
         self.close()
+        if written:
+            warn_caller(
+                "Weights were written after perturb(), in a step that was then abandoned: they are restored to what "
+                "they were before perturb(). Call optimizer.zero_grad() to abandon a step before you change weights."
+            )
 
     def close(self) -> None:
         """Free all buffers."""
         self.guards, self.way_back = [], []
         self._first = self._plain = self._directions = self.averages = None
-        self.first = []
+        self.first, self._perturbed = [], ()

@@ -51,11 +51,18 @@ class Transaction(AbstractContextManager[None]):
     def rollback(self) -> None:
         """Undo the step, unless it is done."""
         self._was_undone = True
-        with torch.no_grad():
-            self.restore()
-            if not self.outcome:
-                _run(self.guards)
-                self.undo_draws()
+        had_gradients = torch.is_grad_enabled()
+        try:
+            try:
+                torch._C._set_grad_enabled(False)
+                self.restore()
+                if not self.outcome:
+                    _run(self.guards)
+                    self.undo_draws()
+            finally:
+                torch._C._set_grad_enabled(had_gradients)
+        finally:  # again, in case Ctrl-C arrived right there
+            torch._C._set_grad_enabled(had_gradients)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:

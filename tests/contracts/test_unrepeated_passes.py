@@ -126,21 +126,29 @@ def test_loading_after_an_interrupted_second_pass_is_not_undone(method: str) -> 
 
 
 @pytest.mark.parametrize("has_model", [True, False])
-def test_weights_that_were_reset_stay_so_with_a_new_optimizer(has_model: bool) -> None:
+def test_weights_written_in_an_abandoned_step_are_restored_with_a_word(has_model: bool) -> None:
     model = network()
     given = {"model": model} if has_model else {}
     optimizer = vsam.SAM(torch.optim.SGD(model.parameters(), lr=0.1), **given)
     nn.functional.cross_entropy(model(BATCHES[0][0]), BATCHES[0][1]).backward()
     before = [parameter.detach().clone() for parameter in model.parameters()]
     assert optimizer.perturb()
-    linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
-    for layer in linear:
-        layer.reset_parameters()
-    reset = {id(p): p.detach().clone() for layer in linear for p in layer.parameters()}
-    optimizer.zero_grad()
-    after = [reset.get(id(parameter), old) for parameter, old in zip(model.parameters(), before, strict=True)]
-    assert len(reset) < len(after)
-    assert_same([parameter.detach() for parameter in model.parameters()], after)
+    next(layer for layer in model.modules() if isinstance(layer, nn.Linear)).reset_parameters()
+    with pytest.warns(RuntimeWarning, match="Weights were written after perturb"):
+        optimizer.zero_grad()
+    assert_same([parameter.detach() for parameter in model.parameters()], before)
+
+
+def test_methods_that_the_user_set_on_the_model_stay() -> None:
+    run = Run("sam")
+    weights = run.weights()
+    run.model.state_dict = lambda: {"own": run.weights()}  # type: ignore[assignment]
+    for _ in range(2):
+        run.loss(0).backward()
+        assert run.optimizer.perturb()
+        assert_same(run.model.state_dict()["own"], weights)
+        run.optimizer.zero_grad()
+    assert "state_dict" in vars(run.model)
 
 
 # Gradients that change on the way
@@ -209,7 +217,8 @@ def test_clipping_before_perturb_does_not_matter_to_sam() -> None:
     assert run.optimizer.num_samples == 1
 
 
-def test_a_second_pass_that_leaves_out_micro_batches_is_said() -> None:
+@pytest.mark.parametrize("method", ["sam", "vsam"])
+def test_a_second_pass_that_leaves_out_micro_batches_is_said(method: str) -> None:
     def accumulate(run: Run, repeated: list[int]) -> vsam.SharpnessAware:
         for number in range(3):
             run.loss(number).backward()
@@ -218,10 +227,51 @@ def test_a_second_pass_that_leaves_out_micro_batches_is_said() -> None:
             run.loss(number).backward()
         return run.optimizer
 
-    accumulate(Run("vsam"), [0, 1, 2]).step()
-    optimizer = accumulate(Run("vsam"), [2])
-    with pytest.warns(RuntimeWarning, match="first pass had 3 forward passes of model and the second one 1"):
+    accumulate(Run(method), [0, 1, 2]).step()
+    optimizer = accumulate(Run(method), [2])
+    with pytest.warns(RuntimeWarning, match="first pass had 3 backward passes and the second one 1"):
         optimizer.step()
+
+
+@pytest.mark.parametrize("method", LOOPING)
+def test_other_forward_passes_are_no_accident(method: str) -> None:
+    """Warnings are errors here."""
+    run = Run(method)
+    run.loss(0)  # to see the shape
+    for number in range(2):
+        if number:
+            run.loss(number)  # a loss that was thrown away
+        run.loss(number).backward()
+        if run.optimizer.perturb():
+            run.loss(number).backward()
+        run.optimizer.step()
+        run.model.zero_grad()
+        run.loss(number).backward()  # another network's loss
+        run.model.zero_grad()
+
+
+@pytest.mark.parametrize("method", LOOPING)
+def test_a_frozen_first_layer_is_not_watched(method: str) -> None:
+    run = Run(method)
+    for number in range(3):
+        next(run.model.parameters()).requires_grad_(number == 1)
+        run.step_without_closure(number)
+    assert run.optimizer.last is not None
+
+
+def num_hooks(model: nn.Module) -> int:
+    return sum(len(getattr(one, "_post_accumulate_grad_hooks", None) or ()) for one in model.parameters())
+
+
+def test_no_hook_is_left_behind() -> None:
+    run = Run("vsam")
+    for number in range(3):
+        run.step_without_closure(number)
+        assert num_hooks(run.model) == 0
+    run.loss(0).backward()
+    assert num_hooks(run.model) == 1
+    del run.optimizer
+    assert num_hooks(run.model) == 0
 
 
 # Calls that cannot be right
@@ -281,26 +331,76 @@ def test_any_default_dtype_works(method: str, dtype: torch.dtype) -> None:
 class Resizing(nn.Module):
     """Grows its buffer in the first forward pass, as observers of quantization do."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.register_buffer("lows", torch.zeros(0))
+        self.register_buffer("lows", torch.zeros(size))
         self.fails = True
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if not len(self.lows):
+        if len(self.lows) < inputs.shape[1]:
             self.lows.resize_(inputs.shape[1]).zero_()
         if self.fails:
             raise ValueError("the user's own error")
         return inputs
 
 
-def test_a_buffer_that_was_resized_is_put_back_and_the_error_is_the_users() -> None:
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_buffer_that_was_resized_is_put_back_and_the_error_is_the_users(size: int) -> None:
     width = BATCHES[0][0][0].numel()
-    layer = Resizing()
+    layer = Resizing(size)
     run = Run("sam", model=nn.Sequential(nn.Flatten(), layer, nn.Linear(width, 3)))
     with pytest.raises(ValueError, match="the user's own error"):
         run.optimizer.step(closure_of(run, 0))
-    assert layer.lows.shape == (0,)
+    assert layer.lows.shape == (size,)
     layer.fails = False
     run.optimizer.step(closure_of(run, 0))
     assert layer.lows.shape == (width,)
+
+
+class Renormalised(nn.BatchNorm1d):
+    """Depends on its running mean in training too."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs) - self.running_mean  # type: ignore[operator]
+
+
+def test_a_normalisation_layer_of_ones_own_is_repeated() -> None:
+    width = BATCHES[0][0][0].numel()
+    run = Run("sam", model=nn.Sequential(nn.Flatten(), Renormalised(width), nn.Linear(width, 3)))
+    run.optimizer.param_groups[0]["rho"] = 0.0
+    run.optimizer.subscribe(run.records.append)
+    for number in range(3):
+        run.optimizer.step(closure_of(run, number))
+    assert [record.psf_norm for record in run.records] == [0.0] * 3
+
+
+def test_an_embedding_that_limits_its_norms_is_restored() -> None:
+    model = nn.Embedding(10, 6, max_norm=1.0)
+    optimizer = vsam.SAM(torch.optim.SGD(model.parameters(), lr=0.1), model=model, rho=0.5)
+    indices = torch.arange(10)
+    model(indices).sum().backward()
+    before = model.weight.detach().clone()
+    assert optimizer.perturb()
+    model(indices)
+    with pytest.warns(RuntimeWarning, match="Weights were written after perturb"):
+        optimizer.zero_grad()
+    assert_same([model.weight.detach()], [before])
+
+
+def test_an_inference_tensor_is_left_alone() -> None:
+    width = BATCHES[0][0][0].numel()
+    model = nn.Sequential(nn.Flatten(), nn.Linear(width, 3))
+    with torch.inference_mode():
+        model.register_buffer("constant", torch.ones(3))
+    run = Run("sam", model=model)
+    run.optimizer.step(closure_of(run, 0))
+    without_closure(run, 1)
+    assert run.optimizer.num_samples == 2
+
+
+def test_another_optimizer_that_is_gone_leaves_nothing_accumulated() -> None:
+    run = Run("sam")
+    other = vsam.SAM(torch.optim.SGD(run.model.parameters(), lr=0.1), model=run.model)
+    other.step(run.closure(0))
+    del other
+    run.step(1)

@@ -197,6 +197,7 @@ def test_accelerates_own_accumulation_of_closures_is_refused() -> None:
     first, second = training.batches[:2]
     with training.accelerator.accumulate(training.model):
         training.optimizer.step(partial(training.closure, first))
+    training.method.load_state_dict(training.method.state_dict())  # also in a run that was resumed
     with (
         training.accelerator.accumulate(training.model),
         pytest.raises(RuntimeError, match=r"the others would be dropped.*vsam\.integrations\.accelerate\.step"),

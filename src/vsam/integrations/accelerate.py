@@ -107,7 +107,7 @@ class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
                 "gradients are not of the same data: repeat all micro-batches after perturb() returns True, or "
                 f"write:{_EXAMPLE}"
             )
-            self.optimizer._note.num_forwards = [0, 0]  # the step would say the same of forward passes
+            self.optimizer._note.forget()  # the step would say the same
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "optimizer":

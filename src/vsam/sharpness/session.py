@@ -92,7 +92,7 @@ def _guard(model: nn.Module, batches: Iterable[Any], transaction: Transaction) -
             if isinstance(hook, ForwardNote):
                 _check_between_steps(hook)
                 way_back.append(restorer(hook))
-                hook.watched = None
+                hook.watched = []
     way_back.append(Places([parameter.detach() for parameter in model.parameters()]).keep())
     way_back += [partial(setattr, parameter, "grad", parameter.grad) for parameter in model.parameters()]
     beginning: list[Callable[[], object]] = [_buffers(model), RngState(devices_of(model)).restore]
