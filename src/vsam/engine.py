@@ -132,6 +132,7 @@ class Engine(Wrapper):
                     f"{step.last_write.count}, so the PSF also has the difference of their data. After perturb() "
                     f"returns True, repeat all micro-batches, or pass step() a closure:{ACCUMULATION_EXAMPLE}"
                 )
+            step.trust_weights()
             if step.members.parameters:
                 self._look_again(step)
                 self._finish(step, None)
@@ -421,6 +422,7 @@ class Engine(Wrapper):
     def _end_second_pass(self) -> None:
         """Restore the weights before `step()`, for loops in which other code reads them in between."""
         if self._pending is not None:
+            self._pending.trust_weights()
             self._pending.restore()
 
     def _rollback_outside_closures(self) -> None:

@@ -226,7 +226,7 @@ class ForwardNote:
     def watch_second(self, parameter: Tensor, way_back: list[Callable[[], object]]) -> "LastWrite":
         """Watch the gradient of the second pass: the same as in the first one, if that was watched."""
         first = self.first_write
-        if first is None or first.count == 0:
+        if first is None or first.count == 0 or not first.parameter.requires_grad:
             return LastWrite(parameter, way_back)
         first.pause()
         return LastWrite(first.parameter, way_back)

@@ -79,6 +79,7 @@ class Step(Transaction):
     _plain: tensors.Pack | None = None
     _directions: list[Tensor] | None = None
     _perturbed: tuple[tuple[Tensor, int], ...] = ()
+    _was_written = False
 
     def __init__(self, scaler: Any = None, max_grad_norm: float | None = None, guard: bool = True) -> None:
         super().__init__()
@@ -345,12 +346,17 @@ class Step(Transaction):
         weights = self.members.parameters
         self._perturbed = () if shards.CLASSES else tuple(zip(weights, map(_VERSION, weights), strict=True))
 
+    def trust_weights(self) -> None:
+        """From here on, we write to them ourselves."""
+        self._perturbed = ()
+
     def rollback(self) -> None:
         """Undo the step, unless it is done, and free all buffers."""
-        written = bool(self.way_back) and any(weight._version != version for weight, version in self._perturbed)
+        self._was_written |= any(weight._version != version for weight, version in self._perturbed)
+        self.trust_weights()
         super().rollback()
         self.close()
-        if written:
+        if self._was_written:
             warn_caller(
                 "Weights were written after perturb(), in a step that was then abandoned: they are restored to what "
                 "they were before perturb(). Call optimizer.zero_grad() to abandon a step before you change weights."
@@ -360,4 +366,4 @@ class Step(Transaction):
         """Free all buffers."""
         self.guards, self.way_back = [], []
         self._first = self._plain = self._directions = self.averages = None
-        self.first, self._perturbed = [], ()
+        self.first = []
