@@ -226,10 +226,10 @@ class ForwardNote:
     def watch_second(self, parameter: Tensor, way_back: list[Callable[[], object]]) -> "LastWrite":
         """Watch the gradient of the second pass: the same as in the first one, if that was watched."""
         first = self.first_write
-        if first is None or first.count == 0 or not first.parameter.requires_grad:
-            return LastWrite(parameter, way_back)
-        first.pause()
-        return LastWrite(first.parameter, way_back)
+        self._unwatch()
+        self.first_write = first  # its count is compared at the end
+        is_watched = first is not None and first.count > 0 and first.parameter.requires_grad
+        return LastWrite(first.parameter if first is not None and is_watched else parameter, way_back)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ForwardNote":
         return ForwardNote()
@@ -286,21 +286,16 @@ class LastWrite:
     def __init__(self, parameter: Tensor, way_back: list[Callable[[], object]]) -> None:
         self.parameter, self.count = parameter, 0
         self._version, self._address = -1, 0
-        self._is_paused = False
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             way_back.append(parameter.register_post_accumulate_grad_hook(self._note).remove)  # type: ignore[no-untyped-call]
 
     def _note(self, parameter: Tensor) -> None:
         gradient = parameter.grad
-        if self._is_paused or gradient is None:
+        if gradient is None:
             return
         was_added = id(gradient) == self._address and gradient._version == self._version + 1
         self.count = self.count + 1 if was_added else 1
         self._version, self._address = gradient._version, id(gradient)
-
-    def pause(self) -> None:
-        """Count no more."""
-        self._is_paused = True
 
     @property
     def was_changed(self) -> bool:

@@ -24,9 +24,9 @@ def frontier_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Means over seeds with 95 % intervals; SAM's as a horizontal band."""
     parts = {part: points(rows, part) for part in dict.fromkeys(row["recipe"] for row in rows)}
     shown = {part: found for part, found in parts.items() if found}
-    columns = min(2, len(shown))
-    lines = -(-len(shown) // 2)
-    figure = Figure(figsize=(1 + 4 * columns, 1 + 3.2 * lines), layout="constrained")
+    columns = len(shown) if len(shown) < 4 else 2
+    lines = -(-len(shown) // columns) if shown else 0
+    figure = Figure(figsize=(1.5 + 3.4 * columns, 1 + 3.2 * lines), layout="constrained")
     methods = list(dict.fromkeys(point.method for found in shown.values() for point in found))
     marks = {method: _MARKERS[i % len(_MARKERS)] for i, method in enumerate(methods)}
     if not shown:
