@@ -58,10 +58,10 @@ def test_a_study_of_which_a_part_was_run_again_keeps_its_other_rows(keep):
     (folder / "frontier.md").write_text("only the new rows", encoding="utf-8")
     run("--add")
     after = json.loads((results / "frontier.json").read_text("utf-8"))
-    assert {row["label"]: row for row in after["rows"]} == {
-        **{row["label"]: row for row in before["rows"]},
-        again["label"]: again,
-        "sam-9": new,
+    assert {(row["recipe"], row["label"]): row for row in after["rows"]} == {
+        **{(row["recipe"], row["label"]): row for row in before["rows"]},
+        (again["recipe"], again["label"]): again,
+        (new["recipe"], "sam-9"): new,
     }
     assert after["training_seconds"] == before["training_seconds"] + 5
     assert after["environments"] == before["environments"]
