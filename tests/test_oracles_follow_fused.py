@@ -10,8 +10,17 @@ from torch.nn.functional import cross_entropy
 import oracles
 import vsam
 from oracles import flat, flat_batches, flat_gradient, smooth_network
+from vsam import tensors
 
 LAW: dict[str, Any] = {"rho": 0.1, "gamma": 0.8, "alpha": 0.4, "window": 20, "slices": 5, "watch": 2, "seed": 3}
+
+
+@pytest.fixture(autouse=True)
+def _on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where numbers are not read before they must be; on the host every base is asked first."""
+    monkeypatch.setattr(tensors, "HOST", "nowhere")
+
+
 Told = list[tuple[bool, bool, int | None, float | None]]
 
 

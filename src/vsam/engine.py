@@ -372,10 +372,11 @@ class Engine(Wrapper):
             tensors.multiply_(gradients, (step.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
 
     def _may_defer(self, step: Step) -> bool:
-        """Whether a fused base can skip the step by itself, without a device sync."""
+        """Whether a fused base can skip the step by itself, which saves a device sync."""
         parameters = step.members.parameters
         return (
             self._hand_over.may_defer(parameters)
+            and not tensors.is_on_host(parameters[0])
             and not step.late
             and not self.when.decides_after
             and not self._log.has_listeners

@@ -24,6 +24,12 @@ LAW = ("psf_norms", "ratios", "variances", "mean", "variance")
 pytestmark = pytest.mark.filterwarnings("ignore:A gradient was not finite:RuntimeWarning")
 
 
+@pytest.fixture(autouse=True, params=["cpu", "nowhere"], ids=["host", "device"])
+def _where_numbers_are(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the host a fused base is asked first, on a device it decides by itself."""
+    monkeypatch.setattr(tensors, "HOST", request.param)
+
+
 def _poisoned_step(
     run: Run, number: int, at_pass: int, value: float, place: int = 0, before: Callable[[], object] | None = None
 ) -> None:
@@ -156,7 +162,8 @@ def test_fused_base_keeps_the_age_and_the_memory(method: str) -> None:
     assert_same(run.optimizer._memory.values, memory)
 
 
-def test_fused_skips_are_reported_without_being_asked_for() -> None:
+def test_fused_skips_are_reported_without_being_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tensors, "HOST", "nowhere")
     run = Run("sam-5", FUSED["fused sgd"]).go(last=2)
     _poisoned_step(run, 0, 1, math.nan)
     with pytest.warns(RuntimeWarning, match="not finite"):
