@@ -86,6 +86,9 @@ class Buffers:
         self._first = self._versions()  # restoring is a write too
 
 
+_FLAGS = (torch.bool, torch.uint8)
+
+
 def _can_be_set(buffer: Tensor) -> bool:
     """Whether a pass can write to it: not to an inference tensor or an expanded mask, whose values share memory."""
     return not buffer.is_inference() and (buffer.layout is not torch.strided or 0 not in buffer.stride())
@@ -113,10 +116,14 @@ class BufferState:
         return value is not None and (buffer.layout is not torch.strided or torch.equal(buffer, value))
 
     def restore(self, of: Container[int] | None = None) -> None:
-        """Put back buffers that were replaced, and set all of them to these values, or only those of some owners."""
+        """Put back buffers that were replaced, and set all of them to these values.
+
+        Or only those of some owners, without flags: a flag says that a layer was initialised by its first batch, which
+        must not happen again in the second pass.
+        """
         places, values = self.places, self._values
         if of is not None:
-            kept = [i for i, (owner, _, _) in enumerate(places) if id(owner) in of]
+            kept = [i for i, (owner, _, b) in enumerate(places) if id(owner) in of and b.dtype not in _FLAGS]
             places, values = [places[i] for i in kept], [values[i] for i in kept]
         for owner, name, buffer in places:
             owner[name] = buffer
@@ -207,7 +214,7 @@ class ForwardNote:
 
     def forget(self) -> None:
         """The step has ended."""
-        self.rng = self.start = self.on_stray = None
+        self.rng = self.start = self.on_stray = self.first_write = None
         self._kinds.clear()
         if self._unhook:
             self._unwatch()

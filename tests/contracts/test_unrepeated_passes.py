@@ -357,6 +357,33 @@ def test_a_buffer_that_was_resized_is_put_back_and_the_error_is_the_users(size: 
     assert layer.lows.shape == (width,)
 
 
+class Scaled(nn.Module):
+    """Sets its scale by the first batch, and a flag that it did, as layers of flows and of quantization do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+        self.register_buffer("is_set", torch.zeros((), dtype=torch.uint8))
+        self.num_set = 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if not self.is_set:
+            self.scale.data.copy_(1 / inputs.detach().std())
+            self.is_set.fill_(1)
+            self.num_set += 1
+        return self.scale * inputs
+
+
+@pytest.mark.parametrize("has_closure", [True, False])
+def test_a_layer_is_initialised_once(has_closure: bool) -> None:
+    width = BATCHES[0][0][0].numel()
+    layer = Scaled()
+    run = Run("sam", model=nn.Sequential(nn.Flatten(), layer, nn.Linear(width, 3)))
+    for number in range(3):
+        run.optimizer.step(closure_of(run, number)) if has_closure else without_closure(run, number)
+    assert layer.num_set == 1
+
+
 class Renormalised(nn.BatchNorm1d):
     """Depends on its running mean in training too."""
 
