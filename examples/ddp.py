@@ -1,5 +1,6 @@
 """Several processes with DDP: torchrun --nproc-per-node 2 examples/ddp.py [global|rank]."""
 
+import gc
 import sys
 
 import torch
@@ -45,7 +46,9 @@ def train(sync: str) -> list[float]:
 def main() -> list[float]:
     torch.distributed.init_process_group("gloo")  # "nccl" on GPUs
     losses = train("rank" if "rank" in sys.argv else "global")
-    torch.distributed.destroy_process_group()  # after the model is gone: torch 2.13 may wait forever otherwise
+    gc.collect()  # the model must be gone before its process group: torch 2.13 may wait or abort otherwise
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
     return losses
 
 

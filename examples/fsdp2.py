@@ -1,5 +1,6 @@
 """Sharded weights with FSDP2, saved and resumed: torchrun --nproc-per-node 2 examples/fsdp2.py [FOLDER]."""
 
+import gc
 import sys
 
 import torch
@@ -53,7 +54,9 @@ def save_and_resume(folder: str) -> None:
 def main() -> None:
     torch.distributed.init_process_group("gloo")  # "nccl" on GPUs
     save_and_resume(sys.argv[1] if len(sys.argv) > 1 else "checkpoint")
-    torch.distributed.destroy_process_group()  # after the model is gone: torch 2.13 may wait forever otherwise
+    gc.collect()  # the model must be gone before its process group: torch 2.13 may wait or abort otherwise
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
