@@ -4,7 +4,6 @@ import gc
 import sys
 
 import torch
-import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.distributed.fsdp import fully_shard
@@ -41,11 +40,9 @@ def state_of(model: nn.Module, optimizer: vsam.VSAM) -> dict:
 def save_and_resume(folder: str) -> None:
     model, optimizer = build()
     train(model, optimizer, 1, 40)
-    dcp.save(state_of(model, optimizer), checkpoint_id=folder)
-    loss = train(model, optimizer, 41, 60)
-    resumed, resumed_optimizer = build()
-    state = state_of(resumed, resumed_optimizer)
-    dcp.load(state, checkpoint_id=folder)
+    torch.distributed.checkpoint.save(state_of(model, optimizer), checkpoint_id=folder)
+    loss, (resumed, resumed_optimizer) = train(model, optimizer, 41, 60), build()
+    torch.distributed.checkpoint.load(state := state_of(resumed, resumed_optimizer), checkpoint_id=folder)
     set_model_state_dict(resumed, state["model"])
     is_same = train(resumed, resumed_optimizer, 41, 60) == loss
     print(f"rank {torch.distributed.get_rank()}: loss {loss:.3f}, the same after resuming: {is_same}\n", end="")
