@@ -74,6 +74,11 @@ class Engine(Wrapper):
         """The step under way, unless it was interrupted."""
         return None if self._pending is None or self._pending.is_over else self._pending
 
+    @property
+    def _uses_psf(self) -> bool:
+        """Whether a sample is more than its second gradient."""
+        return self.between.keeps_memory or self.between.changes_sample or self.when.watch != 0
+
     def _step(self, closure: Closure, scaler: Any) -> Any:
         self._check_closure(closure)
         step = self._pending = Step(scaler, self.max_grad_norm, self.guard)
@@ -300,8 +305,7 @@ class Engine(Wrapper):
             if step.scaler is not None:
                 step.unscale(gradients)
             step.take_first(members, gradients, needs_norm=True)
-        needs_same = self.between.keeps_memory or self.between.changes_sample
-        needs_same = needs_same or self.when.watch != 0 or self.when.decides_after
+        needs_same = self._uses_psf or self.when.decides_after
         has_gradient = [parameter.grad is not None for parameter in self._parameters.all.parameters]
         norms = self._ranks.exchange(step.grad_norm if gradients else None, has_gradient, needs_same)
         if norms:

@@ -234,8 +234,7 @@ class SharpnessAware(Engine):
                 "perturb() was called again without step(), so the gradients may have been taken at the perturbed "
                 "weights. Call step() after the second backward, or optimizer.zero_grad() to abandon a step."
             )
-        uses_psf = self.between.keeps_memory or self.between.changes_sample or self.when.watch != 0
-        if uses_psf and self._note.first_write is not None and self._note.first_write.was_changed:
+        if self._uses_psf and self._note.first_write is not None and self._note.first_write.was_changed:
             self._warn_once(
                 "The gradients were changed between backward() and perturb(), so the PSF is gs minus a changed g. To "
                 "clip, call optimizer.clip_grad_norm_(max_norm) after the second backward(), or construct the "

@@ -235,8 +235,9 @@ class ForwardNote:
         first = self.first_write
         self._unwatch()
         self.first_write = first  # its count is compared at the end
-        is_watched = first is not None and first.count > 0 and first.parameter.requires_grad
-        return LastWrite(first.parameter if first is not None and is_watched else parameter, way_back)
+        if first is not None and first.count > 0 and first.parameter.requires_grad:
+            parameter = first.parameter
+        return LastWrite(parameter, way_back)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ForwardNote":
         return ForwardNote()
