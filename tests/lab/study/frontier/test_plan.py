@@ -10,16 +10,29 @@ def test_each_rival_tries_the_same_number_of_settings(tmp_path):
     counted = {rival.name: len(rival.tried) for rival in rivals() if rival.method != "sgd"}
     assert counted.pop("sam") == 5  # the reference, which more trials can only make stronger
     assert set(counted.values()) == {3}
-    first, *others = trial_parts("small", 1, tmp_path)
+    first, *others, largest = trial_parts("small", 1, tmp_path)
     assert _counts(first) == {**counted, "sam": 5}
     for part in others:
-        names = {name for name in rules()["elsewhere"] if not name.startswith("sgd")}
+        names = {name for name in _named(part.name) if not name.startswith("sgd")}
         assert _counts(part) == {name: 5 if name == "sam" else 3 for name in names}
+    assert _counts(largest) == {"sam": 3, "vsam-budget-1.2": 3}
 
 
 def test_what_is_run_elsewhere_is_a_rival_of_the_first_part():
-    assert set(rules()["elsewhere"]) < {rival.name for rival in rivals()}
+    everybody = {rival.name for rival in rivals()}
     assert rules()["primary"]["part"] == rules()["parts"][0]
+    assert set(rules()["part"]) < set(rules()["parts"])
+    for part in rules()["parts"][1:]:
+        assert set(_named(part)) < everybody
+        assert {rival.name for rival in rivals(part)} == set(_named(part))
+        assert {"sgd", "sgd-2", "sam", "vsam-budget-1.2"} <= set(_named(part))
+        assert set(rules()["part"].get(part, {}).get("try", {})) <= set(_named(part))
+
+
+def test_the_largest_part_has_three_seeds_at_most(tmp_path):
+    for asked, expected in [(1, 1), (5, 3)]:
+        largest = confirming_parts("small", asked, tmp_path)[-1]
+        assert len({recipe.seed for recipe in largest.recipes}) == expected
 
 
 def test_trials_differ_from_what_they_choose_for_in_images_and_seeds(tmp_path):
@@ -46,10 +59,14 @@ def test_a_rival_changes_only_its_own_settings(tmp_path):
 
 
 def test_what_was_chosen_is_among_what_was_tried():
-    by_name = {rival.name: rival for rival in rivals()}
     for part in rules()["chosen"]:
+        by_name = {rival.name: rival for rival in rivals(part)}
         for name, settings in chosen_settings(part).items():
             assert settings in by_name[name].tried, (part, name)
+
+
+def _named(part):
+    return rules()["part"].get(part, {}).get("rivals", rules()["elsewhere"])
 
 
 def _counts(part):

@@ -59,15 +59,18 @@ def rules() -> Mapping[str, Any]:
 
 @cache
 def rivals(part: str | None = None) -> tuple[Rival, ...]:
-    """SGD at several lengths, and every method at its prices; in later parts only those of `elsewhere`."""
+    """SGD at several lengths, and every method at its prices; in later parts only those that the rules name."""
+    own = rules()["part"].get(part, {})
+    tried = own.get("try", {})
     lengths = [Rival(f"sgd-{price:g}", "sgd", {}, (), price) for price in rules()["sgd"]["prices"]]
     others = [
-        Rival(name, row["method"], row.get("set", {}), tuple(row["try"]), row.get("epochs", 1.0))
+        Rival(name, row["method"], row.get("set", {}), tuple(tried.get(name, row["try"])), row.get("epochs", 1.0))
         for name, row in rules()["rival"].items()
     ]
     everybody = (Rival("sgd", "sgd", {}, ()), *lengths, *others)
-    is_elsewhere = part in rules()["parts"][1:]
-    return tuple(rival for rival in everybody if not is_elsewhere or rival.name in rules()["elsewhere"])
+    if part not in rules()["parts"][1:]:
+        return everybody
+    return tuple(rival for rival in everybody if rival.name in own.get("rivals", rules()["elsewhere"]))
 
 
 def chosen_settings(part: str) -> Mapping[str, Settings]:
@@ -106,7 +109,7 @@ def confirming_parts(scale: Scale, seeds: int, runs: Path) -> list[Part]:
             recipe.name,
             tuple(
                 rival.recipe(recipe, settings, rules()["seed"] + seed)
-                for seed in range(seeds)
+                for seed in range(min(seeds, rules()["part"].get(recipe.name, {}).get("num_seeds", seeds)))
                 for rival in rivals(recipe.name)
                 if (settings := _settings(rival, recipe.name, scale)) is not None
             ),

@@ -134,7 +134,7 @@ def best_trials(rows: Sequence[Record]) -> str:
     chosen: dict[str, dict[str, Any]] = {}
     for part in dict.fromkeys(row["recipe"] for row in rows):
         scores = {row["label"]: row["accuracy"] for row in rows if row["recipe"] == part}
-        for rival in rivals():
+        for rival in rivals(part):
             tried = [(scores.get(f"{rival.name}-try-{i}"), settings) for i, settings in enumerate(rival.tried)]
             known = [(score, settings) for score, settings in tried if score is not None]
             if known and len(known) == len(tried):
