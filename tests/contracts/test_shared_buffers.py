@@ -1,5 +1,6 @@
 """Both passes may write their gradients into the same buffers: PSF = gs − g all the same."""
 
+import gc
 import math
 import os
 import socket
@@ -67,6 +68,8 @@ def _worker(rank: int, port: int, width: int, folder: str) -> None:
     settings: dict[str, Any] = {"gradient_as_bucket_view": True, "bucket_cap_mb": 4 * width * width / 2**20}
     psf = _psf(DistributedDataParallel(model, **settings), model, inputs)
     torch.save(psf, Path(folder) / f"{rank}.pt")
+    gc.collect()  # a model in a reference cycle keeps its process group, whose threads abort at exit
+    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 

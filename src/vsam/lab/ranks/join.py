@@ -1,5 +1,6 @@
 """Joining and leaving the process group that `torchrun` started."""
 
+import gc
 import logging
 import os
 import signal
@@ -62,6 +63,7 @@ def join(device: torch.device) -> Iterator[Ranks]:
             logging.getLogger("vsam").setLevel(logging.ERROR)
         with _noting_signals(ranks):
             yield ranks
+    gc.collect()  # a model in a reference cycle keeps its process group, whose threads abort at exit
     distributed.destroy_process_group()  # not after an error: it may wait for the others
 
 
