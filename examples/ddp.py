@@ -46,8 +46,8 @@ def train(sync: str) -> list[float]:
 def main() -> list[float]:
     torch.distributed.init_process_group("gloo")  # "nccl" on GPUs
     losses = train("rank" if "rank" in sys.argv else "global")
-    gc.collect()  # the model must be gone before its process group: torch 2.13 may wait or abort otherwise
-    torch.distributed.barrier()
+    gc.collect()  # torch 2.13 may hang if the model outlives its process group,
+    torch.distributed.barrier()  # and abort if gloo's threads still hold tensors when Python ends
     torch.distributed.destroy_process_group()
     return losses
 

@@ -51,8 +51,8 @@ def save_and_resume(folder: str) -> None:
 def main() -> None:
     torch.distributed.init_process_group("gloo")  # "nccl" on GPUs
     save_and_resume(sys.argv[1] if len(sys.argv) > 1 else "checkpoint")
-    gc.collect()  # the model must be gone before its process group: torch 2.13 may wait or abort otherwise
-    torch.distributed.barrier()
+    gc.collect()  # torch 2.13 may hang if the model outlives its process group,
+    torch.distributed.barrier()  # and abort if gloo's threads still hold tensors when Python ends
     torch.distributed.destroy_process_group()
 
 

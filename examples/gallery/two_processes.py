@@ -25,8 +25,8 @@ def train(rank: int, num_processes: int, port: int, folder: str) -> None:
     record = _train(rank, num_processes)
     if rank == 0:
         torch.save(record, f"{folder}/{num_processes}.pt")
-    gc.collect()  # the model is in a reference cycle, and must be freed before its process group
-    torch.distributed.barrier()
+    gc.collect()  # torch 2.13 may hang if the model outlives its process group,
+    torch.distributed.barrier()  # and abort if gloo's threads still hold tensors when Python ends
     torch.distributed.destroy_process_group()
 
 

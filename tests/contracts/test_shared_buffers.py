@@ -1,11 +1,6 @@
 """Both passes may write their gradients into the same buffers: PSF = gs − g all the same."""
 
-import gc
 import math
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import vsam
 from contract_table import Run, assert_same, every_method, losses_of
+from processes import assert_checks_pass
 from vsam import tensors
 
 
@@ -58,40 +54,17 @@ def _network(width: int) -> nn.Sequential:
     return nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(3)))
 
 
-def _worker(rank: int, port: int, width: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+def check_gradients_that_are_views_of_ddps_buckets(rank: int, folder: Path) -> None:
+    width = 1 + math.isqrt(tensors._SMALL)  # so that the tensor itself is at stake, not a copy beside others
     model = _network(width)
     inputs = torch.randn(8, width, generator=torch.Generator().manual_seed(1))
     # A bucket of the size of one tensor, so that its gradient is the whole bucket.
     settings: dict[str, Any] = {"gradient_as_bucket_view": True, "bucket_cap_mb": 4 * width * width / 2**20}
     psf = _psf(DistributedDataParallel(model, **settings), model, inputs)
-    torch.save(psf, Path(folder) / f"{rank}.pt")
-    gc.collect()  # a model in a reference cycle keeps its process group, whose threads abort at exit
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+    alone = _network(width)
+    torch.testing.assert_close(psf, _psf(alone, alone, inputs))
 
 
 @pytest.mark.slow
-def test_gradients_that_are_views_of_ddps_buckets(tmp_path: Path) -> None:
-    width = 1 + math.isqrt(tensors._SMALL)  # so that the tensor itself is at stake, not a copy beside others
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        port = server.getsockname()[1]
-    folders = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
-    workers = [
-        subprocess.Popen([sys.executable, __file__, str(rank), str(port), str(width), str(tmp_path)], env=environment)
-        for rank in range(2)
-    ]
-    assert [worker.wait(timeout=900) for worker in workers] == [0, 0]
-    model = _network(width)
-    inputs = torch.randn(8, width, generator=torch.Generator().manual_seed(1))
-    expected = _psf(model, model, inputs)
-    for rank in range(2):
-        torch.testing.assert_close(torch.load(tmp_path / f"{rank}.pt", weights_only=True), expected)
-
-
-if __name__ == "__main__":
-    _worker(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+def test_on_two_processes(tmp_path: Path) -> None:
+    assert_checks_pass(__file__, tmp_path)

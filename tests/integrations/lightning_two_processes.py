@@ -99,3 +99,4 @@ def _whole(parameter: Any) -> torch.Tensor:
 if __name__ == "__main__":
     results = {name: train(name, 2) for name in ("automatic", "manual", "rank", "sharded")}
     torch.save(results, Path(sys.argv[1], f"{torch.distributed.get_rank()}.pt"))
+    torch.distributed.barrier()  # or gloo's threads may still hold tensors when Python ends, which aborts

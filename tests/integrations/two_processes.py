@@ -3,7 +3,6 @@
 Started by `torchrun`, or alone for comparison; each process saves what it saw in the folder that it is given.
 """
 
-import gc
 import os
 import sys
 from functools import partial
@@ -141,7 +140,7 @@ def main() -> None:
         seen |= {"apart": apart(folder), "disagreement": disagreement(folder), "sharded": sharded(folder)}
     torch.save(seen, folder / f"seen-{RANK}.pt")
     if torch.distributed.is_initialized():
-        gc.collect()  # a model in a reference cycle keeps its process group, whose threads abort at exit
+        torch.distributed.barrier()  # or gloo's threads may still hold tensors when Python ends, which aborts
         torch.distributed.destroy_process_group()
 
 

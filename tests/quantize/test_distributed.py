@@ -18,6 +18,7 @@ torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet"
 layer = QuantLinear(4, 2)
 layer(torch.full((1 + 2 * rank, 4), float(1 + 2 * rank)))
 torch.save(layer.activation_step.detach(), f"{folder}/{rank}.pt")
+torch.distributed.barrier()
 torch.distributed.destroy_process_group()
 """
 

@@ -1,6 +1,5 @@
 """Functions run in processes that have joined, forked from a server that has torch imported."""
 
-import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,5 +30,5 @@ def _run(function: Callable[..., Any], rank: int, size: int, folder: Path, argum
         distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
     torch.save(function(Ranks(rank, size) if size > 1 else ALONE, *arguments), folder / f"{rank}.pt")
     if size > 1:
-        gc.collect()  # a model in a reference cycle keeps its process group, whose threads abort at exit
+        distributed.barrier()  # or gloo's threads may still hold tensors when Python ends, which aborts
         distributed.destroy_process_group()

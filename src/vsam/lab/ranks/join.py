@@ -1,6 +1,5 @@
 """Joining and leaving the process group that `torchrun` started."""
 
-import gc
 import logging
 import os
 import signal
@@ -63,7 +62,7 @@ def join(device: torch.device) -> Iterator[Ranks]:
             logging.getLogger("vsam").setLevel(logging.ERROR)
         with _noting_signals(ranks):
             yield ranks
-    gc.collect()  # a model in a reference cycle keeps its process group, whose threads abort at exit
+        distributed.barrier()  # or gloo's threads may still hold tensors when Python ends, which aborts
     distributed.destroy_process_group()  # not after an error: it may wait for the others
 
 
