@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vsam import shards, tensors
 from vsam.arguments import check_call
+from vsam.buffers import Buffers, BufferState
 from vsam.caller import warn_caller
 from vsam.errors import (
     ACCUMULATION_EXAMPLE,
@@ -26,7 +27,7 @@ from vsam.parts import Between, When, Where
 from vsam.ranks import Ranks
 from vsam.records import StepLog
 from vsam.rng import RngState
-from vsam.second_pass import Buffers, BufferState, ForwardNote
+from vsam.second_pass import ForwardNote
 from vsam.step import Memory, Step
 from vsam.transaction import restorer
 from vsam.wrapper import Wrapper

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
+from vsam.buffers import Buffers
 from vsam.rng import RngState
-from vsam.second_pass import Buffers, ForwardNote
+from vsam.second_pass import ForwardNote
 from vsam.tensors import Places
 from vsam.transaction import Transaction, restorer
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 import vsam
-from vsam.second_pass import Buffers
+from vsam.buffers import Buffers
 
 
 class Average(nn.Module):
@@ -166,7 +166,7 @@ def places_of(buffers: Buffers, **options: bool) -> list[str]:
 
 
 def test_large_buffers_that_nobody_writes_to_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vsam.second_pass._SMALL", 0)  # all of these are large then
+    monkeypatch.setattr("vsam.buffers._SMALL", 0)  # all of these are large then
     model = nn.Sequential(Masked(), Average(is_replaced=False), Average(is_replaced=True), nn.BatchNorm1d(3))
     buffers, norms = Buffers(model), ["running_mean", "running_var", "num_batches_tracked"]
     assert places_of(buffers) == norms
@@ -177,7 +177,7 @@ def test_large_buffers_that_nobody_writes_to_are_not_copied(monkeypatch: pytest.
 
 def test_only_the_first_second_pass_looks_at_all_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A mask that was not written to then is not copied again, nor set back."""
-    monkeypatch.setattr("vsam.second_pass._SMALL", 0)
+    monkeypatch.setattr("vsam.buffers._SMALL", 0)
     layer = Masked()
     buffers = Buffers(layer)
     buffers.before_second_pass()()
