@@ -12,6 +12,7 @@ def row(label, method, accuracies, steps=100, price=1.0):
     return {
         "recipe": PART,
         "data": "cifar10",
+        "model": "resnet8",
         "noise": 0.3,
         "label": label,
         "method": method,
@@ -77,8 +78,10 @@ def test_the_best_trial_of_each_rival_is_chosen_once_all_are_there():
 
 
 def test_the_figure_has_every_rival_of_every_part():
-    figure = frontier_figure([*ROWS, *({**one, "recipe": "other", "noise": None} for one in ROWS)])
-    assert [axes.get_title() for axes in figure.axes] == ["CIFAR-10, 30 % wrong labels", "CIFAR-10"]
+    others = ({"recipe": "clean", "noise": None}, {"recipe": "larger", "noise": None, "model": "resnet20"})
+    figure = frontier_figure([*ROWS, *({**one, **changes} for changes in others for one in ROWS)])
+    titles = ["CIFAR-10, 30 % wrong labels", "CIFAR-10", "CIFAR-10, ResNet-20"]
+    assert [axes.get_title() for axes in figure.axes] == titles
     assert len(figure.axes[0].containers) == len(ROWS)
     filled = [container.lines[0].get_fillstyle() for container in figure.axes[0].containers]
     assert filled.count("none") == sum(one["steps"] != 100 for one in ROWS)

@@ -24,7 +24,7 @@ def frontier_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """Means over seeds with 95 % intervals; SAM's as a horizontal band."""
     parts = {part: points(rows, part) for part in dict.fromkeys(row["recipe"] for row in rows)}
     shown = {part: found for part, found in parts.items() if found}
-    columns = len(shown) if len(shown) < 4 else 2
+    columns = 2 if len(shown) == 4 else min(len(shown), 3)
     lines = -(-len(shown) // columns) if shown else 0
     figure = Figure(figsize=(1.5 + 3.4 * columns, 1 + 3.2 * lines), layout="constrained")
     methods = list(dict.fromkeys(point.method for found in shown.values() for point in found))
@@ -34,7 +34,7 @@ def frontier_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     for i, (part, found) in enumerate(shown.items()):
         axes = figure.add_subplot(lines, columns, i + 1)
         _draw(axes, found, marks)
-        axes.set_title(_setting(next(row for row in rows if row["recipe"] == part)), fontsize=9)
+        axes.set_title(_setting(next(row for row in rows if row["recipe"] == part), rows[0]["model"]), fontsize=9)
         axes.set_xlabel("price: passes, SGD's run = 1")
         axes.grid(alpha=0.3)
         if i % columns == 0:
@@ -79,10 +79,14 @@ def _draw(axes: Axes, found: Sequence[Point], marks: Mapping[str, str]) -> None:
         axes.axhspan(reach.low, reach.high, color=find_method("sam").color, alpha=0.08, linewidth=0)
 
 
-def _setting(row: Mapping[str, Any]) -> str:
-    """What a part trains on."""
-    data = row["data"].replace("cifar", "CIFAR-")
-    return f"{data}, {row['noise']:.0%} wrong labels".replace("%", " %") if row.get("noise") else data
+def _setting(row: Mapping[str, Any], usual: str) -> str:
+    """What a part trains on, and its network if that is not the usual one."""
+    words = [row["data"].replace("cifar", "CIFAR-")]
+    if row["model"] != usual:
+        words.append(row["model"].replace("resnet", "ResNet-"))
+    if row.get("noise"):
+        words.append(f"{row['noise']:.0%} wrong labels".replace("%", " %"))
+    return ", ".join(words)
 
 
 def _title(method: str) -> str:
