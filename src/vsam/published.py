@@ -62,11 +62,13 @@ def describe(when: When, where: Where, between: Between, base: Optimizer | None 
         sentences[0] = sentences[0].replace("the second gradient", "the only gradient")
         cost = "one pass per step, a transient copy of the weights"
     if isinstance(where, PartOfBatch):
-        cost = f"1 + {where.share:.3g} passes per step, a transient copy of the weights"
+        cost = f"one pass per step plus {where.share:.3g} of one per sample, a transient copy of the weights"
     if share < 1:
         sentences.append(f"That is the gradient of {share:.0%} of the samples, those whose loss rose most.")
         cost += ", one more forward pass there"
         name, reference = ("ESAM", _ESAM) if name in ("SAM", "the weight perturbation of ESAM") else ("", "")
+    if between.changes_sample:
+        cost += " and of the gradient"
     is_idle = kinds[0] is Always and not between.changes_sample
     sentences.append("There are no steps in between." if is_idle else f"It {between.describe()}.")
     num_buffers = between.keeps_memory + where.keeps_memory

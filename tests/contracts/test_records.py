@@ -17,6 +17,8 @@ def test_rate_is_that_of_the_rule_in_force(method: str) -> None:
             expected = 1.0
         elif method in ("sam-5", "looksam-5"):
             expected = 1 / 5
+        elif method == "budget":
+            expected = 0.4
         elif method == "ae-sam":
             expected = sum(run.samples[: i + 1]) / (i + 1)
         else:
@@ -64,7 +66,7 @@ def test_norms_are_told_where_somebody_listens(method: str) -> None:
 @every_method
 def test_norms_are_left_out_where_nobody_needs_them(method: str) -> None:
     for record in Run(method).go().records:
-        if method in ("sam-5", "vsam", "vsam-a", "vsam-released") and not record.sampled:
+        if method in ("sam-5", "budget", "vsam", "vsam-a", "vsam-released") and not record.sampled:
             assert record.grad_norm is None
         if method == "ae-sam":
             assert record.grad_norm is not None

@@ -27,7 +27,7 @@ def test_base_and_optimizer_of_the_file_count(tmp_path):
     base = "base = torch.optim.AdamW(model.parameters(), lr=1e-3)\n"
     subject = read_file(write(tmp_path, more=base))
     assert (type(subject.base), subject.rho) == (torch.optim.AdamW, 0.1)
-    assert subject.base_code == "base = torch.optim.AdamW(…)  # as in mine.py"
+    assert subject.base_code == ""
     more = "import vsam\noptimizer = vsam.SAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=0.3)\n"
     subject = read_file(write(tmp_path, more=more))
     assert isinstance(subject.optimizer, vsam.SAM)

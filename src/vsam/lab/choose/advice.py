@@ -15,7 +15,7 @@ class Advice:
     """A recommendation.
 
     Args:
-        method: by name.
+        method: by name; sgd is the base optimizer alone.
         settings: arguments of its class as plain values; `total_steps` is only in the code.
         code: to paste.
         time: expected per step, in multiples of the base optimizer's.
@@ -65,18 +65,37 @@ def advise(subject: Subject, times: Times, price: float | None, time: float | No
         reason = "Your budget allows two passes at every step, and SAM is what cheaper methods try to match."
         return _advice(subject, "sam", {"rho": subject.rho}, "SAM", [], times.sampled, reason)
     if budget <= 0:
-        reason = "Your budget allows no second gradient, only the base optimizer. msam needs none, but its own rho."
-        return Advice("sgd", {}, f"{subject.base_code}\noptimizer = base", 1.0, reason)
+        return _without_memory(subject, times, time)
     plain, sampled = times.plain_with_memory, times.sampled_with_memory
     settings = {"rho": subject.rho, "budget": budget}
+    if subject.gamma is not None:
+        settings["gamma"] = subject.gamma
     reason = f"It takes the second gradient at {budget:.1%} of the steps, evenly spread, and reuses it in between."
     length = [f"total_steps={subject.total_steps}"]
     return _advice(subject, "vsam-budget", settings, "VSAM", length, plain + budget * (sampled - plain), reason)
+
+
+def _without_memory(subject: Subject, times: Times, time: float | None) -> Advice:
+    """The advice if no step may reuse a PSF: SAM at every fifth or tenth step if that fits the time, or the base."""
+    for every in (5, 10):
+        expected = times.plain + (times.sampled - times.plain) / every
+        if time is not None and expected <= time:
+            reason = f"It takes the second gradient at every {every}th step. Reusing it takes longer than you allow."
+            settings = {"rho": subject.rho, "every": every}
+            return _advice(subject, f"sam-{every}", settings, "SAM", [], expected, reason)
+    reason = "Your budget allows no second gradient, only the base optimizer. msam needs none, but its own rho."
+    return Advice("sgd", {}, _code(subject, "optimizer = base"), 1.0, reason)
 
 
 def _advice(
     subject: Subject, name: str, settings: dict[str, Any], kind: str, more: list[str], time: float, reason: str
 ) -> Advice:
     arguments = ", ".join(["base", "model=model", *(f"{key}={value:g}" for key, value in settings.items()), *more])
-    code = f"{subject.base_code}\noptimizer = vsam.{kind}({arguments})"
-    return Advice(name, settings, code, time, reason)
+    return Advice(name, settings, _code(subject, f"optimizer = vsam.{kind}({arguments})"), time, reason)
+
+
+def _code(subject: Subject, line: str) -> str:
+    """The line after those that make `base`, with its imports."""
+    lines = [*filter(None, [subject.base_code, line])]
+    imports = [f"import {name}" for name in ("torch", "vsam") if any(f"{name}." in one for one in lines)]
+    return "\n".join([*imports, "", *lines] if imports else lines)

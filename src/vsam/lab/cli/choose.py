@@ -141,7 +141,8 @@ def _show(subject: "Subject", times: "Times", costs: "list[Cost]", advice: "Advi
         "'about': these methods decide during training. Memory is in addition to weights, gradients\n"
         "and the base optimizer's state.\n"
     )
-    say(f"Use {advice.method}: about {advice.time:.2f} times {base}'s time per step.\n{advice.reason}\n")
+    name = base if advice.method == "sgd" else advice.method
+    say(f"Use {name}: about {advice.time:.2f} times {base}'s time per step.\n{advice.reason}\n")
     say("    " + advice.code.replace("\n", "\n    "))
     if command is not None:
         say(f"\nOr: {command}")

@@ -12,14 +12,14 @@ __all__ = ["bernoulli", "displaced", "tail"]
 def tail(base: Optimizer, model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
     """The entire budget at the end of the run."""
     when = Tail(recipe.budget.budget, steps)
-    between = Decayed(recipe.budget.gamma)
+    between = Decayed(recipe.budget.decay)
     return SharpnessAware(base, model=model, when=when, where=GlobalNorm(recipe.rho), between=between)
 
 
 def bernoulli(base: Optimizer, model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
     """The budget as a probability per step."""
     when = Bernoulli(recipe.budget.budget, recipe.seed)
-    between = Decayed(recipe.budget.gamma)
+    between = Decayed(recipe.budget.decay)
     return SharpnessAware(base, model=model, when=when, where=GlobalNorm(recipe.rho), between=between)
 
 

@@ -141,11 +141,13 @@ class Recipe(Section):
         return f"{self.method}-{self.variant}" if self.variant else self.method
 
     def value(self, key: str) -> Any:
-        """The setting with a dotted key; ASAM's radius defaults to a multiple of SAM's."""
+        """The setting with a dotted key; two of the defaults depend on other settings."""
         found: Any = self
         for name in key.split("."):
             found = found.get(name) if isinstance(found, dict) else getattr(found, name)
-        return ASAM_TIMES * self.rho if key == "asam.rho" and found is None else found
+        if found is None and key == "asam.rho":
+            return ASAM_TIMES * self.rho
+        return self.budget.decay if found is None and key == "budget.gamma" else found
 
     def updated(self, **changes: Any) -> "Recipe":
         """The recipe with other top-level settings, and the user's files that it then needs."""

@@ -199,10 +199,15 @@ class MSAMSettings(Section):
 
 
 class BudgetSettings(Section):
-    """As in `vsam.VSAM` with a budget, and its reuse."""
+    """As in `vsam.VSAM` with a budget, and its reuse; γ follows from the budget if it is not set."""
 
     budget: PositiveFraction = 0.2
-    gamma: Fraction = 0.9
+    gamma: Fraction | None = None
+
+    @property
+    def decay(self) -> float:
+        """γ."""
+        return default_gamma(self.budget) if self.gamma is None else self.gamma
 
 
 class PartSettings(Section):

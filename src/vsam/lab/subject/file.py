@@ -53,19 +53,17 @@ def read_file(name: str) -> Subject:
     loss, batches = _loss(name, names, model)
     optimizer = names.get("optimizer")
     base = _base(name, names, model, optimizer)
-    kind = type(base)
-    public = f"torch.optim.{kind.__name__}" if getattr(torch.optim, kind.__name__, None) is kind else kind.__name__
-    is_named = optimizer is not None or "base" in names
-    code = f"base = {public}(…)  # as in {path.name}" if is_named else "base = torch.optim.SGD(…)  # yours"
+    own = optimizer if isinstance(optimizer, SharpnessAware) else None
+    usual = 0.1 if type(base).__name__.startswith("Adam") else 0.05
     return Subject(
         path.name,
         model,
         loss,
         batches,
         base,
-        code,
-        optimizer if isinstance(optimizer, SharpnessAware) else None,
-        rho=0.1 if kind.__name__.startswith("Adam") else 0.05,
+        _base_code(names, own),
+        own,
+        rho=usual if own is None else own.param_groups[0].get("rho", usual),
         file=str(path),
         names=names,
     )
@@ -166,6 +164,17 @@ def _base(name: str, names: dict[str, Any], model: nn.Module, optimizer: Any) ->
     if not any(one in own and one.requires_grad for group in base.param_groups for one in group["params"]):
         raise UserError(f"{name}: the optimizer trains none of model's parameters: give it model.parameters().")
     return base
+
+
+def _base_code(names: dict[str, Any], own: SharpnessAware | None) -> str:
+    """A line for the end of the file after which `base` is its base optimizer; "" if it already is."""
+    if own is not None:
+        return "base = optimizer.base"
+    if "base" in names:
+        return "base = base.base" if isinstance(names["base"], SharpnessAware) else ""
+    if "optimizer" in names:
+        return "base = optimizer"
+    return "base = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)  # or yours"
 
 
 def _kind(value: Any) -> str:

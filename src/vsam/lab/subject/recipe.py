@@ -53,5 +53,6 @@ def read_recipe_subject(recipe: Recipe, data_dir: Path | None, device: torch.dev
         build_optimizer(model, recipe, recipe.epochs * len(batches)),
         f"base = torch.optim.{kind}(model.parameters(), {settings}, weight_decay={recipe.weight_decay:g})",
         rho=recipe.rho,
+        gamma=recipe.budget.gamma,
         total_steps=str(recipe.epochs * len(batches)),
     )

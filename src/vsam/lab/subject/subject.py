@@ -28,9 +28,10 @@ class Subject:
         loss: computes the loss of a batch, without `backward`.
         batches: some, cycled through.
         base: the base optimizer.
-        base_code: the line that constructs it, for code to paste.
+        base_code: the line that gives it the name `base`, for code to paste; "" if none is needed.
         optimizer: the user's own sharpness-aware optimizer, if any.
         rho: the radius to suggest.
+        gamma: the decay to use with a budget, if the user has set it.
         total_steps: of the run, as code.
         file: that defines the loss, for errors; None for a recipe.
         names: all names that a user's file defines.
@@ -44,6 +45,7 @@ class Subject:
     base_code: str
     optimizer: SharpnessAware | None = None
     rho: float = 0.05
+    gamma: float | None = None
     total_steps: str = "epochs * len(loader)"
     file: str | None = None
     names: dict[str, Any] = field(default_factory=dict)

@@ -86,3 +86,9 @@ def test_the_figure_has_every_rival_of_every_part():
     filled = [container.lines[0].get_fillstyle() for container in figure.axes[0].containers]
     assert filled.count("none") == sum(one["steps"] != 100 for one in ROWS)
     assert not frontier_figure([]).axes
+
+
+def test_a_share_of_a_gain_that_may_be_none_is_not_shown():
+    rows = [*ROWS[:2], row("sam", "sam", [30.1, 31.2, 31.9], price=2), *ROWS[3:]]
+    assert all(point.kept is None for point in points(rows, PART))
+    assert all(point.kept is not None for point in points(ROWS, PART))

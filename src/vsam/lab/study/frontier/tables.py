@@ -27,7 +27,7 @@ class Point:
         price: passes in units of SGD's run at the recipe's length.
         accuracies: of the last epoch in percent, by seed.
         to_sam: their difference to SAM's, per seed.
-        kept: the fraction of SAM's gain over SGD that it keeps, None if there is no gain.
+        kept: the fraction of SAM's gain over SGD that it keeps, None unless the gain's 95 % interval is above 0.
         length: the steps of its run in units of the recipe's.
     """
 
@@ -63,11 +63,11 @@ def points(rows: Sequence[Record], part: str) -> list[Point]:
     if "sgd" not in own:
         return []
     by_seed = {name: dict(zip(row["seed_list"], row["accuracies"], strict=True)) for name, row in own.items()}
-    sam, sgd = (statistics.fmean(by_seed[name].values()) if name in by_seed else math.nan for name in ("sam", "sgd"))
+    gain = difference(by_seed["sam"], by_seed["sgd"]) if "sam" in by_seed else None
     found = []
     for name, row in own.items():
         passes = row["steps"] * 2 / row["ideal_ratio"]
-        mean = statistics.fmean(by_seed[name].values())
+        to_sgd = difference(by_seed[name], by_seed["sgd"])
         found.append(
             Point(
                 name,
@@ -75,7 +75,7 @@ def points(rows: Sequence[Record], part: str) -> list[Point]:
                 passes / own["sgd"]["steps"],
                 by_seed[name],
                 difference(by_seed[name], by_seed["sam"]) if "sam" in by_seed and name != "sam" else None,
-                (mean - sgd) / (sam - sgd) if sam > sgd else None,
+                to_sgd.mean / gain.mean if to_sgd and gain and gain.low > 0 else None,
                 row["steps"] / own["sgd"]["steps"],
             )
         )
