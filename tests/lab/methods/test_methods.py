@@ -11,6 +11,7 @@ from lab.helpers import quick_recipe
 from vsam.lab.errors import UserError
 from vsam.lab.methods import METHODS, find_method
 from vsam.lab.methods.build import build_optimizer
+from vsam.lab.recipes.load import load_recipe
 
 NAMES = [method.name for method in METHODS]
 
@@ -135,3 +136,20 @@ def test_any_period_works(name):
 def test_settings_that_contradict_each_other_are_the_users_error():
     with pytest.raises(UserError, match="vsam: window must be at least"):
         build("method=vsam", "vsam.window=10", "vsam.slices=50")
+
+
+def test_what_to_try_first_is_a_setting_of_the_method():
+    tried = {method.name: method.first_try for method in METHODS if method.first_try}
+    assert {"sam-part", "sam-on", "wsam"} <= set(tried)
+    for name, setting in tried.items():
+        key, _, value = setting.partition("=")
+        assert key in find_method(name).settings
+        recipe = load_recipe("fashion-mini", changes=[f"method={name}", setting])
+        assert recipe.value(key) == float(value) != load_recipe("fashion-mini").value(key)
+
+
+def test_the_decay_of_a_budget_is_the_librarys():
+    for budget, gamma in [("0.2", 0.9), ("0.1", 0.95)]:
+        for method in ("vsam-budget", "bernoulli", "tail"):
+            assert build(f"method={method}", f"budget.budget={budget}").between.gamma == gamma
+    assert build("method=vsam-budget", "budget.gamma=0.5").between.gamma == 0.5

@@ -72,7 +72,7 @@ def explain(
         "Settings": f"{listed}\n(as in the recipe fashion-mini; change with --set)",
         "Avoid": known.avoid,
         "Reference": known.reference,
-        "Try": f"vsam train{files} --set method={method}",
+        "Try": f"vsam train{files} --set method={method}{f' --set {known.first_try}' if known.first_try else ''}",
     }
     if method != known.name:
         say(f"{method} is {known.name} with another number of steps:\n")

@@ -34,6 +34,7 @@ class Method:
         objective: the name of the class in `vsam.lab.methods.objective` that a run of it minimises.
         passes: per step, roughly, if known in advance; used to estimate what a study takes.
         search: the ranges that `vsam tune` searches, if any.
+        first_try: a setting to start with where the recipes' would be wrong for it, as `key=value`.
         color: in figures, as #rrggbb; users' own methods get an unused one.
         is_quantized: whether the study of quantized networks trains it.
         is_beyond: whether it is not in the paper's table, so that its study leaves it out.
@@ -54,6 +55,7 @@ class Method:
     objective: str = "Objective"
     passes: float = 2.0
     search: str | None = None
+    first_try: str | None = None
     color: str | None = None
     is_quantized: bool = False
     is_beyond: bool = False
