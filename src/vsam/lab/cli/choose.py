@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -143,10 +144,10 @@ def _show(subject: "Subject", times: "Times", costs: "list[Cost]", advice: "Advi
     )
     name = base if advice.method == "sgd" else advice.method
     say(f"Use {name}: about {advice.time:.2f} times {base}'s time per step.\n{advice.reason}\n")
-    say("    " + advice.code.replace("\n", "\n    "))
+    say(textwrap.indent(advice.code, "    "))
     if command is not None:
         say(f"\nOr: {command}")
-    say("\nWhat accuracy to expect depends on your data: docs/choosing.md.")
+    say("\nWhat accuracy to expect depends on your data: docs/choosing.md; what it was in our runs: docs/frontier.md.")
 
 
 def size_text(num_bytes: int | None) -> str:
