@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lab.helpers import CPU, quick_recipe
+from vsam.lab.comparison.progress import NullProgress
 from vsam.lab.errors import UserError
 from vsam.lab.runs.folder import run_path
 from vsam.lab.runs.train import Run
@@ -50,6 +51,20 @@ def test_rows_say_what_the_folders_say(tmp_path):
     assert sam["noise"] == 0.2
     assert [row.label for row in outcome.table(outcome.parts[0])] == ["sam", "vsam alpha=0.3"]
     json.dumps(content, allow_nan=False)
+
+
+def test_progress_knows_that_runs_differ_in_length(tmp_path):
+    class Noting(NullProgress):
+        def begin(self, cells):
+            self.cells = cells
+
+    parts = [part("one", ("method=sgd",), ("method=sgd", "variant=longer", "epochs=2"))]
+    for _ in range(2):  # before and after
+        noted = Noting()
+        outcome = run(study(parts), tmp_path, progress=noted)
+        steps = {row["label"]: row["steps"] for row in outcome.to_dict()["rows"]}
+        assert {label.split()[1]: total for label, _, _, total in noted.cells} == steps
+        assert steps["sgd-longer"] == 2 * steps["sgd"]
 
 
 def test_finished_cells_are_kept(tmp_path):

@@ -45,8 +45,7 @@ def compare(
     if not missing:  # then no data is needed
         return store.finished(recipes), damaged
     dataset = load_data(recipes[0], data_dir, device if train is None else torch.device("cpu"))
-    total = count_steps(recipes[0], dataset)
-    shown.begin([(r.label, r.seed, store.run(r).steps_done, total) for r in recipes])
+    shown.begin([(r.label, r.seed, store.run(r).steps_done, count_steps(r, dataset)) for r in recipes])
     if train is not None:
         sentences = train(missing, store, None if data_dir is None else Path(data_dir), device, shown, observe)
         store.refresh(missing)

@@ -133,11 +133,12 @@ def _planned(part: Part, store: RunStore, data_dir: Path | None) -> list[tuple[s
     """The initial progress. Loading the data here finds missing files before anything is trained."""
     runs = [store.run(recipe) for recipe in part.recipes]
     if all(run.is_finished for run in runs):
-        total = runs[0].steps
+        totals = [run.steps for run in runs]
     else:
-        total = count_steps(part.recipes[0], load_data(part.recipes[0], data_dir, torch.device("cpu")))
-    pairs = zip(part.recipes, runs, strict=True)
-    return [(f"{part.name} {recipe.label}", recipe.seed, run.steps_done, total) for recipe, run in pairs]
+        dataset = load_data(part.recipes[0], data_dir, torch.device("cpu"))
+        totals = [count_steps(recipe, dataset) for recipe in part.recipes]
+    cells = zip(part.recipes, runs, totals, strict=True)
+    return [(f"{part.name} {recipe.label}", recipe.seed, run.steps_done, total) for recipe, run, total in cells]
 
 
 class _Named:
