@@ -230,7 +230,8 @@ def test_sam_takes_a_share_and_all_of_the_batch_is_sam() -> None:
 
     assert repr(make(share=0.1).where) == "PartOfBatch(rho=0.05, share=0.1)"
     assert repr(make(share=1.0).where) == "GlobalNorm(rho=0.05)"
-    assert "1 + 0.1 passes per step" in make(share=0.1).describe()
+    for every in (1, 5):
+        assert "one pass per step plus 0.1 of one per sample" in make(share=0.1, every=every).describe()
     assert "Brock et al., ICML 2021" in make(share=0.1).describe()
 
 
