@@ -66,19 +66,18 @@ def advise(subject: Subject, times: Times, price: float | None, time: float | No
         return _advice(subject, "sam", {"rho": subject.rho}, "SAM", [], times.sampled, reason)
     if budget <= 0:
         return _without_memory(subject, times, time)
-    plain, sampled = times.plain_with_memory, times.sampled_with_memory
     settings = {"rho": subject.rho, "budget": budget}
     if subject.gamma is not None:
         settings["gamma"] = subject.gamma
     reason = f"It takes the second gradient at {budget:.1%} of the steps, evenly spread, and reuses it in between."
     length = [f"total_steps={subject.total_steps}"]
-    return _advice(subject, "vsam-budget", settings, "VSAM", length, plain + budget * (sampled - plain), reason)
+    return _advice(subject, "vsam-budget", settings, "VSAM", length, times.mean(budget, keeps_memory=True), reason)
 
 
 def _without_memory(subject: Subject, times: Times, time: float | None) -> Advice:
     """The advice if no step may reuse a PSF: SAM at every fifth or tenth step if that fits the time, or the base."""
     for every in (5, 10):
-        expected = times.plain + (times.sampled - times.plain) / every
+        expected = times.mean(1 / every, keeps_memory=False)
         if time is not None and expected <= time:
             reason = f"It takes the second gradient at every {every}th step. Reusing it takes longer than you allow."
             settings = {"rho": subject.rho, "every": every}

@@ -75,7 +75,4 @@ def _time(method: Method, times: Times, price: float) -> float:
         return 1.0 + times.forward + share * (times.sampled - times.plain)
     if method.named is None and method.mixture is None:  # only the base optimizer; the loss's own time is not measured
         return 1.0
-    keeps_memory = PROMISED[method.name][0] > 0
-    plain = times.plain_with_memory if keeps_memory else times.plain
-    sampled = times.sampled_with_memory if keeps_memory else times.sampled
-    return plain + (price - 1) * (sampled - plain)
+    return times.mean(price - 1, keeps_memory=PROMISED[method.name][0] > 0)

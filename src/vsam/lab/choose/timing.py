@@ -40,6 +40,12 @@ class Times:
     plain_with_memory: float
     rounds: int
 
+    def mean(self, rate: float, *, keeps_memory: bool) -> float:
+        """The mean step if a fraction `rate` of the steps is sampled, with or without keeping the PSF."""
+        plain = self.plain_with_memory if keeps_memory else self.plain
+        sampled = self.sampled_with_memory if keeps_memory else self.sampled
+        return plain + rate * (sampled - plain)
+
 
 def time_passes(subject: Subject, seconds: float, advance: Callable[[float], object] = lambda spent: None) -> Times:
     """Time steps of the base optimizer, SAM and vSAM in alternation for about `seconds`, at a learning rate of 0.
