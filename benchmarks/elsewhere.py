@@ -3,7 +3,7 @@
 python benchmarks/elsewhere.py
 
 Both are used as their docstrings say, around SGD with momentum. Answers come from running them; time and memory are
-those that `vsam bench` has written to benchmarks/results.
+those that benchmarks/step_cost.py has written to benchmarks/results.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 import vsam
-from vsam.lab.comparison.tables import markdown_table
+from vsam.lab.report.tables import markdown_table
 
 __all__ = ["LIBRARIES", "QUESTIONS", "Library", "Run", "table"]
 
@@ -261,7 +261,7 @@ def _answer(question: Callable[[Library], bool | str], library: Library) -> str:
 
 
 def _measured() -> list[tuple[str, str, str]]:
-    """What `vsam bench` has found: memory, and time with an idle second core."""
+    """What step_cost.py has found: memory, and time with an idle second core."""
     times = json.loads((RESULTS / "bench/goals/bench.json").read_text(encoding="utf-8"))["rows"]
     added = {row["workload"]: row["added_to_best_peer"]["value"] for row in times if row["method"] == "sam"}
     memory = json.loads((RESULTS / "bench/bench.json").read_text(encoding="utf-8"))["memory"]

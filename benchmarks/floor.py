@@ -1,4 +1,4 @@
-"""Measure how much of what SAM adds are the bare kernels that its promises need: `python benchmarks/floor.py`."""
+"""Measure how much of what SAM adds are the bare kernels that its promises need: `python -m benchmarks.floor`."""
 
 from __future__ import annotations
 
@@ -12,23 +12,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vsam.lab.bench.bases import BASES, Base
-from vsam.lab.bench.contestants import OURS, Contestant, Plain
-from vsam.lab.bench.peers import PEERS
-from vsam.lab.bench.timing import WARM_UP, Stopwatch, single_thread
-from vsam.lab.bench.workloads import WORKLOADS, Problem
+from benchmarks.step_cost import (
+    BASES,
+    METHODS,
+    WARM_UP,
+    WORKLOADS,
+    Base,
+    Loop,
+    Plain,
+    Problem,
+    Stopwatch,
+    single_thread,
+)
 
 __all__ = ["Bare", "main", "measure"]
 
 RHO = 0.05
-BURST = 3  # steps in a row, of which the first only warms the caches, as in `vsam bench`
+BURST = 3  # steps in a row, of which the first only warms the caches, as in step_cost.py
 
 
-class Bare(Contestant):
+class Bare(Loop):
     """The kernels of a guarded SAM step and nothing else: no check, no undo, no counter, single precision only."""
 
     def __init__(self, problem: Problem, base: Base) -> None:
-        self.problem = problem
+        super().__init__(problem)
         self.parameters: list[Tensor] = list(problem.model.parameters())
         self.optimizer = base.make(self.parameters)
         self.flat = [parameter.detach().view(-1) for parameter in self.parameters]
@@ -44,7 +51,7 @@ class Bare(Contestant):
         return [parameter.grad for parameter in self.parameters]
 
     def step(self) -> None:
-        """Norm, copy of the weights, move, way back, finiteness of the second gradient, and the base's step."""
+        """Norm, copy of the weights, move, undo, finiteness of the second gradient, and the base's step."""
         self.problem.next_batch()
         first = self.take_pass()
         norm = torch.linalg.vector_norm(torch._C._nn.flatten_dense_tensors(first))
@@ -64,19 +71,18 @@ class Bare(Contestant):
 def measure(workload: str, seconds: float) -> dict[str, list[float]]:
     """Quartiles of what each adds to its passes and the base's step, in microseconds, in interleaved turns."""
     base, problem = BASES["sgd"], WORKLOADS[workload].build
-    entries = [entry for entry in (*OURS, *PEERS) if entry.name in ("sam", "peer-sam-foreach")]
-    contestants: dict[str, Contestant] = {"base alone": Plain(problem(), base), "bare kernels": Bare(problem(), base)}
-    contestants |= {entry.label: entry.make(problem(), entry.base_of(base)) for entry in entries}
-    watches = {name: Stopwatch(contestant) for name, contestant in contestants.items()}
+    loops: dict[str, Loop] = {"base alone": Plain(problem(), base), "bare kernels": Bare(problem(), base)}
+    loops |= {one.name: one.make(problem(), base) for one in METHODS if one.name in ("sam", "peer-sam-foreach")}
+    watches = {name: Stopwatch(loop) for name, loop in loops.items()}
     outside: dict[str, list[float]] = {name: [] for name in watches}
     shuffle, start = random.Random(0), time.monotonic()
     with single_thread():
         for watch in watches.values():
             for _ in range(WARM_UP):
-                watch.contestant.step()
+                watch.loop.step()
         while time.monotonic() - start < seconds or len(next(iter(outside.values()))) < 4:
             for name in shuffle.sample(list(watches), len(watches)):
-                times = [watches[name].time(watches[name].contestant.step)[1] for _ in range(BURST)]
+                times = [watches[name].time(watches[name].loop.step)[1] for _ in range(BURST)]
                 outside[name] += [own for own in times[1:] if own is not None]
             gc.collect()
     found = {name: [1e6 * own for own in quantiles(values, n=4)] for name, values in outside.items()}
@@ -94,7 +100,7 @@ def main() -> None:
     for workload in ("mlp", "transformer"):
         found = measure(workload, seconds)
         for name, (low, middle, high) in found.items():
-            ratios = [one / other for one, other in zip((low, middle), found["SAM foreach (peer)"], strict=False)]
+            ratios = [one / other for one, other in zip((low, middle), found["peer-sam-foreach"], strict=False)]
             print(
                 f"{workload:12} {name:20} adds {middle:6.0f} µs ({low:.0f} to {high:.0f}), "
                 f"peer = 1: {ratios[1]:.2f} by the median, {ratios[0]:.2f} by the lower quartile"

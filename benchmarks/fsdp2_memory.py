@@ -6,15 +6,20 @@ MALLOC_MMAP_THRESHOLD_=65536, or the C library keeps freed memory for itself.
 """
 
 import sys
+from pathlib import Path
 
 import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 import vsam
-from vsam.lab.bench.memory import read_status
 
 METHODS = {"sam": vsam.SAM, "vsam": vsam.VSAM}
+
+
+def read_status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 def main(method: str) -> None:

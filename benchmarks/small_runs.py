@@ -19,8 +19,8 @@ from torch.optim import SGD, AdamW, Optimizer
 
 import vsam
 from vsam.lab.data import Batch, Batches, Dataset, load
+from vsam.lab.environment import describe_environment
 from vsam.lab.files import write_atomically
-from vsam.lab.runs.environment import describe_environment
 
 __all__ = ["ADAMW", "SHORT", "adamw", "adamw_table", "main", "short", "short_table"]
 
@@ -124,7 +124,7 @@ def _accuracy(model: nn.Module, dataset: Dataset) -> float:
 def short_table(runs: Sequence[Settings]) -> str:
     """Mean share over seeds, from the lowest to the highest, for each law and length."""
     lengths = sorted({run["steps"] for run in runs})
-    lines = [f"| law | {' | '.join(f'{length:,} steps' for length in lengths)} |", "|---|" + "---:|" * len(lengths)]
+    lines = [f"| rule | {' | '.join(f'{length:,} steps' for length in lengths)} |", "|---|" + "---:|" * len(lengths)]
     for law in _unique(run["law"] for run in runs):
         shares = [[run["share"] for run in runs if (run["law"], run["steps"]) == (law, length)] for length in lengths]
         cells = [f"{statistics.fmean(s):.0%} ({min(s):.0%}–{max(s):.0%})" if s else "–" for s in shares]

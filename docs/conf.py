@@ -49,7 +49,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"(Dataset|IterableDataset|(nn\.)?Module|Optimizer|Tensor|Trainer)"),
     # Names of ours that only stand in signatures.
     ("py:.*", "Bases"),
-    ("py:.*", r"vsam\.(engine\.Engine|lab\.own\.Function|optimizer\.Options|parts\.Part|selection\.Losses)"),
+    ("py:.*", r"vsam\.(wrapper\.Wrapper|lab\.plugins\.Function|wrapper\.Options|parts\.Part|selection\.Losses)"),
 ]
 default_role = "literal"
 maximum_signature_line_length = 90

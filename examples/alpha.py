@@ -13,18 +13,18 @@ import torch
 import vsam
 
 
-def share_of_samples(alpha: float, num_steps: int, seed: int, noise: float = 0.1) -> float:
+def fraction_sampled(alpha: float, num_steps: int, seed: int, noise: float = 0.1) -> float:
     """The fraction of steps that the rule samples, including the start phase."""
-    law = vsam.Variation(alpha=alpha, start=100, seed=seed)
+    rule = vsam.Variation(alpha=alpha, start=100, seed=seed)
     draw = random.Random(f"norms {seed}").lognormvariate
     num_samples = 0
     for step in range(1, num_steps + 1):
-        wants_sample = law.wants_sample(step)
-        if wants_sample:
+        was_sampled = bool(rule.before(step))
+        if was_sampled:
             psf_norm, grad_norm = torch.tensor([draw(0, noise), draw(0, noise)])
-            law.observe(vsam.Sample(psf_norm, grad_norm))
+            rule.observe(psf_norm, grad_norm)
             num_samples += 1
-        law.advance(step, wants_sample, was_skipped=False)
+        rule.advance(step, was_sampled, was_skipped=False)
     return num_samples / num_steps
 
 
@@ -32,16 +32,16 @@ def main(
     lengths: tuple[int, ...] = (2_000, 7_820, 78_200), alphas: tuple[float, ...] = (0.05, 0.1, 0.13, 0.2, 1.0)
 ) -> dict[tuple[float, int], float]:
     print("alpha" + "".join(f"{f'{length} steps':>18}" for length in lengths))
-    shares = {}
+    fractions = {}
     for alpha in alphas:
         line = f"{alpha:<5}"
         for length in lengths:
-            runs = [share_of_samples(alpha, length, seed) for seed in range(3)]
-            shares[alpha, length] = fmean(runs)
+            runs = [fraction_sampled(alpha, length, seed) for seed in range(3)]
+            fractions[alpha, length] = fmean(runs)
             line += f"{f'{fmean(runs):.1%} ± {stdev(runs):.1%}':>18}"
         print(line)
-    print("share of steps sampled, mean ± standard deviation over 3 seeds")
-    return shares
+    print("fraction of steps sampled, mean ± standard deviation over 3 seeds")
+    return fractions
 
 
 if __name__ == "__main__":

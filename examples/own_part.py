@@ -9,7 +9,7 @@ from torch import nn
 import vsam
 
 
-class Ramp(vsam.DecidesBefore):
+class Ramp(vsam.When):
     """Sample with a probability that rises from 0 to 1 over the first `length` steps."""
 
     rate = None  # the record then shows the running rate
@@ -18,7 +18,7 @@ class Ramp(vsam.DecidesBefore):
         self.length, self.seed = length, seed
         self.generator = random.Random(seed)
 
-    def wants_sample(self, step: int) -> bool:
+    def before(self, step: int) -> bool:
         return self.generator.random() < step / self.length
 
     def describe(self) -> str:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import vsam.lab
-from vsam.lab.comparison.compare import compare
+from vsam.lab.compare import compare
 from vsam.lab.recipes.load import load_recipe
 
 
@@ -16,8 +16,8 @@ class OftenAtFirst(vsam.Every):
         super().__init__(k)
         self.length = length
 
-    def wants_sample(self, step):
-        return step <= self.length or super().wants_sample(step)
+    def before(self, step):
+        return step <= self.length or super().before(step)
 
 
 @vsam.lab.method("often-at-first")

@@ -1,11 +1,11 @@
 """Take the results of a folder of studies into the repository.
 
-    vsam study table1 && vsam study alpha && …     # whatever there is, in studies/small
-    vsam study --compare-paper
+    vsam study table1 && python -m research.frontier && …     # whatever there is, in studies/small
     python scripts/keep_studies.py studies/small
 
-Numbers and tables go to benchmarks/results/small, figures to docs/figures. Then the tables on the pages that quote them
-are filled in anew: whatever stands between `<!-- FILE: SECTION -->` and `<!-- end -->`.
+Numbers go to benchmarks/results/small, with pages and figures drawn from them, and figures to docs/figures. Then the
+tables on the pages that quote them are filled in: whatever stands between `<!-- FILE: SECTION -->` and `<!-- end -->`.
+With the folder benchmarks/results/small itself, pages and figures are drawn again from the numbers.
 
 With --add, rows that are in the repository and not in the folder stay, for a study of which only a part was run again.
 """
@@ -15,17 +15,17 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import shutil
-from dataclasses import replace
+import sys
 from pathlib import Path
 from typing import Any
 
-from vsam.lab.comparison.rows import Row
-from vsam.lab.report.figures.drawing import save_figure
-from vsam.lab.study.outcome import markdown_page
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from research import flatness, frontier, lemma2
+from vsam.lab.report.figures import save
+from vsam.lab.study import run
+from vsam.lab.study.claims import judge, read_studies, to_markdown
 from vsam.lab.study.plan import STUDIES
-from vsam.lab.study.study import Study
-from vsam.lab.study.write import read_studies
 
 Record = dict[str, Any]
 
@@ -36,40 +36,48 @@ PAGES = [
     REPOSITORY / "README.md",
     *(REPOSITORY / f"docs/{name}.md" for name in ("reproduction", "frontier", "flatness")),
 ]
+NAMES = (*STUDIES, "frontier", "trials", "flatness", "lemma2")
 FEWEST_SEEDS = 3  # with fewer, a recipe is not in the headline yet
 BLOCK = re.compile(r"(<!-- (?P<file>[\w.-]+)(?:: (?P<section>[\w. -]+?))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def main() -> None:
-    """Copy, then fill the pages."""
+    """Copy the numbers, draw them, and fill the pages."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="of the studies, e.g. studies/small")
     parser.add_argument("--add", action="store_true", help="keep the rows that the folder lacks")
     arguments = parser.parse_args()
-    folder = arguments.folder
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    FIGURES.mkdir(parents=True, exist_ok=True)
-    before = read_studies(RESULTS) if arguments.add else {}
-    for path in [*folder.glob("*.json"), *folder.glob("*.md")]:
-        text = re.sub(r" --out \S+?(?=[ \"\n`])", "", path.read_text(encoding="utf-8"))  # a folder of one machine
-        (RESULTS / path.name).write_text(text, encoding="utf-8")
-    for path in (folder / "figures").glob("*.svg"):
-        shutil.copyfile(path, FIGURES / path.name)
-    for name, content in read_studies(RESULTS, list(read_studies(folder))).items():
-        if name in before and (missing := _missing(before[name], content)):
-            _write(STUDIES[name], _added(before[name], missing, content))
+    for folder in (RESULTS, FIGURES):
+        folder.mkdir(parents=True, exist_ok=True)
+    before = read_studies(RESULTS, NAMES) if arguments.add else {}
+    for name, content in read_studies(arguments.folder, NAMES).items():
+        _write(_added(before[name], content) if name in before else content)
+    (RESULTS / "claims.md").write_text(to_markdown(judge(read_studies(RESULTS))), encoding="utf-8")
     for page in PAGES:
         page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def _missing(before: Record, now: Record) -> list[Record]:
-    """The rows of a study that its new results lack."""
-    known = {(row["recipe"], row["label"]) for row in now["rows"]}
-    return [row for row in before["rows"] if (row["recipe"], row["label"]) not in known]
+def page(content: Record) -> str:
+    """A study's page, from its numbers."""
+    if content["study"] == "lemma2":
+        return lemma2.page(content)
+    if content["study"] == "flatness":
+        return run.page(content, flatness.TITLE, flatness.notes(content))
+    if content["study"] in frontier.TITLES:
+        return run.page(content, frontier.TITLES[content["study"]], frontier.notes(content))
+    return run.page(content)
 
 
-def _added(before: Record, missing: list[Record], now: Record) -> Record:
+def figures(content: Record) -> dict[str, Any]:
+    """A study's figures by name, from its numbers."""
+    modules = {"lemma2": lemma2, "flatness": flatness, "frontier": frontier, "trials": frontier}
+    return modules.get(content["study"], run).figures(content)
+
+
+def _added(before: Record, now: Record) -> Record:
     """The new results with the rows that they lack, each part's in one place."""
+    known = {(row["recipe"], row["label"]) for row in now["rows"]}
+    missing = [row for row in before["rows"] if (row["recipe"], row["label"]) not in known]
     rows = [*missing, *now["rows"]]
     parts = list(dict.fromkeys(row["recipe"] for row in rows))
     return {
@@ -80,18 +88,13 @@ def _added(before: Record, missing: list[Record], now: Record) -> Record:
     }
 
 
-def _write(study: Study, content: Record) -> None:
-    """Numbers, page and figures of a study whose rows were put together."""
-    rows = content["rows"]
-    tables: dict[str, list[Row]] = {}
-    for row in rows:
-        line = Row.from_record(row)  # SGD's turns were SAM's too
-        tables.setdefault(row["recipe"], []).append(replace(line, quartiles_to_sam=line.quartiles))
-    (RESULTS / f"{study.name}.json").write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    page = markdown_page(study, content["scale"], tables, rows)
-    (RESULTS / f"{study.name}.md").write_text(page, encoding="utf-8")
-    for name, figure in study.draw(study, rows, {}).items():
-        save_figure(figure, FIGURES / name)[1].unlink()  # pages show the SVG
+def _write(content: Record) -> None:
+    """Numbers, page and figures of a study; the folder of the machine that ran it is left out."""
+    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+    (RESULTS / f"{content['study']}.json").write_text(re.sub(r" --out \S+?(?=[ \"\n`])", "", text), encoding="utf-8")
+    (RESULTS / f"{content['study']}.md").write_text(page(content), encoding="utf-8")
+    for name, figure in figures(content).items():
+        save(figure, FIGURES / name)[1].unlink()  # pages show the SVG
 
 
 def filled(text: str) -> str:

@@ -9,15 +9,15 @@ import torch
 from browser_fixture import browser as browser  # started once for all rooms that open pages
 
 _SLOW = (
-    "lab/bench/test_measure.py",
     "lab/models/test_blocks.py",
     "lab/models/test_forward.py",
-    "lab/report/figures/test_figures.py",
+    "lab/report/test_figures.py",
     "test_costs.py",
     "test_golden.py",
     "test_oracles_follow.py",
     "test_oracles_follow_fused.py",
     "test_results.py",
+    "test_step_cost.py",
     "when/test_long_runs.py",
 )
 """Files whose tests train, draw or count for seconds: `make quick` keeps one test of each, the first."""

@@ -66,7 +66,7 @@ METHODS: dict[str, Callable[..., vsam.SharpnessAware]] = {
     "friendly-sam": lambda base, **options: vsam.FriendlySAM(base, **options),
     "gsam": lambda base, **options: vsam.GSAM(base, **options),
     "wsam": lambda base, **options: vsam.WSAM(base, **options),
-    "budget": lambda base, **options: vsam.VSAM(base, budget=0.4, total_steps=LENGTH, **options),
+    "budget": lambda base, **options: vsam.VSAM(base, budget=0.4, **options),
 }
 
 ALWAYS = {"sam", "asam", "esam", "friendly-sam", "gsam", "wsam"}

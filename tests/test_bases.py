@@ -388,4 +388,4 @@ def test_an_error_says_which_bases_had_stepped(number: int) -> None:
     assert are_equal(optimizer.state_dict(), state)
     bases[number].fails = False
     train(optimizer, model, range(4, 6))
-    assert optimizer._history.num_steps == 6
+    assert optimizer.state_dict()["sharpness"]["num_steps"] == 6

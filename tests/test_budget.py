@@ -1,5 +1,6 @@
 """A budget is spent exactly, whatever the other settings, on resume too; a target is the same in other words."""
 
+import inspect
 from typing import Any
 
 import pytest
@@ -9,7 +10,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import vsam
-from vsam.budget import check_budget
 
 
 def _optimizer(**options: Any) -> tuple[vsam.VSAM, nn.Parameter]:
@@ -33,53 +33,41 @@ def _run(optimizer: vsam.VSAM, weight: nn.Parameter, num_steps: int) -> list[boo
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.floats(0.01, 1.0), st.floats(0.0, 1.0), st.integers(1, 60))
-def test_the_budget_is_spent_whatever_alpha_and_length(budget: float, alpha: float, length: int) -> None:
-    optimizer, weight = _optimizer(budget=budget, total_steps=length, alpha=alpha)
+@given(st.floats(0.01, 1.0), st.integers(1, 60))
+def test_the_budget_is_spent_whatever_the_length(budget: float, length: int) -> None:
+    optimizer, weight = _optimizer(budget=budget)
     _run(optimizer, weight, length)
     assert abs(optimizer.num_samples - budget * length) < 1 + 1e-6
-    assert optimizer.price == 1 + optimizer.num_samples / length
-    assert optimizer.expected_price == 1 + budget
+    assert optimizer.cost == 1 + optimizer.num_samples / length
+    assert optimizer.expected_cost == 1 + budget
 
 
 def test_the_budget_is_spent_on_resume() -> None:
-    straight, weight = _optimizer(budget=0.3, total_steps=40)
+    straight, weight = _optimizer(budget=0.3)
     expected = _run(straight, weight, 40)
-    first, weight = _optimizer(budget=0.3, total_steps=40)
+    first, weight = _optimizer(budget=0.3)
     before = _run(first, weight, 17)
-    second, weight = _optimizer(budget=0.3, total_steps=40)
+    second, weight = _optimizer(budget=0.3)
     second.load_state_dict(first.state_dict())
     assert before + _run(second, weight, 23) == expected
     assert sum(expected) == 12
 
 
-def test_a_longer_run_is_told_once_and_goes_on() -> None:
-    optimizer, weight = _optimizer(budget=0.5, total_steps=4)
-    _run(optimizer, weight, 4)
-    with pytest.warns(RuntimeWarning, match="longer than total_steps=4") as told:
-        _run(optimizer, weight, 6)
-    assert len(told) == 1
-    assert optimizer.num_samples == 5
-
-
 @pytest.mark.parametrize(("target", "share"), [("1.6x", 0.25), ("1x", 1.0), ("1.9", 2 / 1.9 - 1), ("1.25X", 0.6)])
 def test_a_target_is_a_budget(target: str, share: float) -> None:
-    assert check_budget(None, target, 10, "paper") == pytest.approx(share)
-    optimizer, _ = _optimizer(target=target, total_steps=10)
+    optimizer, _ = _optimizer(target=target)
     assert isinstance(optimizer.when, vsam.Even)
-    assert optimizer.expected_price == pytest.approx(1 + share)
+    assert optimizer.expected_cost == pytest.approx(1 + share)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"budget": 0.2}, "total_steps is needed"),
-        ({"total_steps": 9}, "only used with a budget"),
-        ({"budget": 0.2, "target": "1.6x", "total_steps": 9}, "give one"),
-        ({"budget": 0.2, "total_steps": 9, "variant": "released"}, "its own law"),
-        ({"budget": 0, "total_steps": 9}, "budget must be in"),
-        ({"target": "2x", "total_steps": 9}, "target must be a multiple"),
-        ({"target": "fast", "total_steps": 9}, "target must be a multiple"),
+        ({"budget": 0.2, "target": "1.6x"}, "give one"),
+        ({"budget": 0.2, "variant": "released"}, "leave out variant="),
+        ({"budget": 0}, "budget must be in"),
+        ({"target": "2x"}, "target must be a multiple"),
+        ({"target": "fast"}, "target must be a multiple"),
     ],
 )
 def test_contradictions_are_refused(options: dict[str, Any], message: str) -> None:
@@ -87,15 +75,48 @@ def test_contradictions_are_refused(options: dict[str, Any], message: str) -> No
         _optimizer(**options)
 
 
+_OF_THE_RULE = {
+    name: one.default
+    for name, one in inspect.signature(vsam.VSAM).parameters.items()
+    if name in {*inspect.signature(vsam.Variation).parameters, "variant"}
+}
+
+
+@pytest.mark.parametrize("budget", [{"budget": 0.2}, {"target": "1.6x"}])
+@pytest.mark.parametrize("setting", _OF_THE_RULE)
+def test_a_setting_of_the_rule_next_to_a_budget_is_an_error_even_with_its_default(
+    setting: str, budget: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match=rf"leave out {setting}=, or leave out {next(iter(budget))}="):
+        _optimizer(**budget, **{setting: _OF_THE_RULE[setting]})
+    with pytest.raises(ValueError, match=f"leave out {setting}="):
+        vsam.create("vsam-budget", torch.optim.SGD([torch.ones(2)]), **budget, **{setting: _OF_THE_RULE[setting]})
+
+
+def test_a_subclass_cannot_hide_a_setting_of_the_rule_from_a_budget() -> None:
+    class Mine(vsam.VSAM):
+        def __init__(self, base: torch.optim.Optimizer) -> None:
+            super().__init__(base, budget=0.2, window=100)
+
+    with pytest.raises(ValueError, match="window"):
+        Mine(torch.optim.SGD([torch.ones(2)]))
+
+
+def test_a_budget_may_come_with_what_it_uses_and_without_one_the_rule_has_all_settings() -> None:
+    optimizer, _ = _optimizer(budget=0.2, rho=0.3, gamma=0.5, max_grad_norm=1.0, guard=False)
+    assert (optimizer.where.rho, optimizer.between.gamma, optimizer.max_grad_norm) == (0.3, 0.5, 1.0)
+    optimizer, _ = _optimizer(budget=None, target=None, **_OF_THE_RULE)
+    assert isinstance(optimizer.when, vsam.Variation)
+
+
 def test_without_a_budget_it_is_the_papers_law_and_no_price_is_promised() -> None:
     optimizer, _ = _optimizer()
     assert isinstance(optimizer.when, vsam.Variation)
-    assert optimizer.price is optimizer.expected_price is None
+    assert optimizer.cost is optimizer.expected_cost is None
 
 
 @pytest.mark.parametrize(("settings", "gamma"), [({}, 0.7), ({"budget": 0.2}, 0.9), ({"target": "1.6x"}, 0.875)])
 def test_the_decay_of_a_reused_psf_suits_the_gaps_unless_it_is_named(settings, gamma):
-    length = {"total_steps": 100} if settings else {}
     base = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
-    assert vsam.VSAM(base, **settings, **length).between.gamma == pytest.approx(gamma)
-    assert vsam.VSAM(base, gamma=0.7, **settings, **length).between.gamma == 0.7
+    assert vsam.VSAM(base, **settings).between.gamma == pytest.approx(gamma)
+    assert vsam.VSAM(base, gamma=0.7, **settings).between.gamma == 0.7

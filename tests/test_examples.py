@@ -112,10 +112,10 @@ def test_the_own_part_samples_more_and_more_and_resumes() -> None:
     assert shares[-1] == 50
     assert repr(optimizer.when) == "Ramp(length=200, seed=0)"
     first = example["Ramp"](200)
-    draws = [first.wants_sample(step) for step in range(1, 100)]
+    draws = [first.before(step) for step in range(1, 100)]
     second = example["Ramp"](200, seed=1)
     second.load_state_dict(example["Ramp"](200).state_dict())
-    assert draws == [second.wants_sample(step) for step in range(1, 100)]
+    assert draws == [second.before(step) for step in range(1, 100)]
 
 
 def test_the_listener_sees_the_rate_climb_until_it_is_taken_off(capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,11 +139,11 @@ def test_the_comparison_prints_a_row_a_method(capsys: pytest.CaptureFixture[str]
     assert all(20 < float(row[1]) < 100 for row in rows.values())
 
 
-def test_noise_alone_makes_the_law_sample_more_with_a_larger_alpha(capsys: pytest.CaptureFixture[str]) -> None:
-    shares = load("alpha")["main"](lengths=(2_000,), alphas=(0.0, 5.0))
-    assert 100 / 2_000 < shares[0.0, 2_000] < 0.09  # the start phase, then one step in 50
-    assert shares[5.0, 2_000] > 1.3 * shares[0.0, 2_000]
-    assert "share of steps sampled" in capsys.readouterr().out
+def test_noise_alone_makes_the_rule_sample_more_with_a_larger_alpha(capsys: pytest.CaptureFixture[str]) -> None:
+    fractions = load("alpha")["main"](lengths=(2_000,), alphas=(0.0, 5.0))
+    assert 100 / 2_000 < fractions[0.0, 2_000] < 0.09  # the start phase, then one step in 50
+    assert fractions[5.0, 2_000] > 1.3 * fractions[0.0, 2_000]
+    assert "fraction of steps sampled" in capsys.readouterr().out
 
 
 def test_the_page_on_flatness_shows_what_the_example_does(capsys: pytest.CaptureFixture[str]) -> None:

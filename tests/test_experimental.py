@@ -23,7 +23,7 @@ from vsam import (
     ReleasedVariation,
     Variation,
 )
-from vsam.published import describe
+from vsam.registry import describe
 
 # normalised names → as what the mixture was published; all others never were
 PUBLISHED = {

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 import oracles
 import vsam
 from oracles import flat, flat_batches, flat_gradient, smooth_network
-from vsam import tensors
+from vsam._step import foreach
 
 LAW: dict[str, Any] = {"rho": 0.1, "gamma": 0.8, "alpha": 0.4, "window": 20, "slices": 5, "watch": 2, "seed": 3}
 
@@ -18,7 +18,7 @@ LAW: dict[str, Any] = {"rho": 0.1, "gamma": 0.8, "alpha": 0.4, "window": 20, "sl
 @pytest.fixture(autouse=True)
 def _on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where numbers are not read before they must be; on the host every base is asked first."""
-    monkeypatch.setattr(tensors, "HOST", "nowhere")
+    monkeypatch.setattr(foreach, "HOST", "nowhere")
 
 
 Told = list[tuple[bool, bool, int | None, float | None]]

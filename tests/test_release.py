@@ -55,7 +55,7 @@ def test_a_complete_wheel_passes(wheel):
         "vsam/py.typed",
         "vsam/lab/data/fashion_mini.npz",
         "vsam/lab/recipes/fashion-mini.toml",
-        "vsam/lab/report/page/page.html",
+        "vsam/lab/report/template.html",
         "vsam_command.py",
     ],
 )
@@ -71,13 +71,13 @@ def test_what_does_not_belong_is_found(wheel):
 
 @pytest.mark.parametrize("place", [f"{release.ROOT}/src", f"'{Path.home()}'"])
 def test_traces_of_the_machine_are_found(wheel, place):
-    wheel["vsam/names.py"] += f"# {place}".encode()
-    assert release.check_wheel(wheel) == ["vsam/names.py names a place on this machine"]
+    wheel["vsam/methods.py"] += f"# {place}".encode()
+    assert release.check_wheel(wheel) == ["vsam/methods.py names a place on this machine"]
 
 
 def test_a_place_is_not_found_inside_of_other_names(wheel, monkeypatch):
     monkeypatch.setattr(release, "ROOT", Path("/vsam"))
-    assert release._check_texts({"README.md": b"src/vsam/names.py, /vsam.py, /vsam-2"}) == []
+    assert release._check_texts({"README.md": b"src/vsam/methods.py, /vsam.py, /vsam-2"}) == []
     assert release._check_texts({"README.md": b"cd /vsam"}) == ["README.md names a place on this machine"]
 
 
@@ -98,10 +98,10 @@ def test_a_complete_sdist_passes(sdist):
 
 def test_what_an_sdist_lacks_and_what_does_not_belong_there_is_found(sdist):
     del sdist["tests/test_packaging.py"]
-    sdist["src/vsam/__pycache__/names.pyc"] = b""
+    sdist["src/vsam/__pycache__/methods.pyc"] = b""
     assert release.check_sdist(sdist) == [
         "tests/test_packaging.py is missing",
-        "src/vsam/__pycache__/names.pyc does not belong there",
+        "src/vsam/__pycache__/methods.pyc does not belong there",
     ]
 
 

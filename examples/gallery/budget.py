@@ -1,4 +1,4 @@
-"""Name your price: the same network with five budgets of second gradients: python examples/gallery/budget.py."""
+"""Choose the cost: the same network with five budgets of second gradients: python examples/gallery/budget.py."""
 
 import sys
 from pathlib import Path
@@ -34,8 +34,8 @@ def train(budget: float, seed: int, data: tuple[torch.Tensor, ...]) -> tuple[flo
     base = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
     optimizer = base
     if budget:
-        optimizer = vsam.VSAM(base, model=model, rho=0.05, gamma=0.9, budget=budget, total_steps=total_steps)
-        assert optimizer.expected_price == 1 + budget
+        optimizer = vsam.VSAM(base, model=model, rho=0.05, gamma=0.9, budget=budget)
+        assert optimizer.expected_cost == 1 + budget
     sampled = []
     for step in range(1, total_steps + 1):
         chosen = torch.randint(len(images), (BATCH,))
@@ -52,7 +52,7 @@ def train(budget: float, seed: int, data: tuple[torch.Tensor, ...]) -> tuple[flo
             sampled.append(step)
     with torch.no_grad():
         accuracy = 100 * (model.eval()(test_images).argmax(1) == test_labels).float().mean().item()
-    return accuracy, sampled, optimizer.price if budget else 1.0
+    return accuracy, sampled, optimizer.cost if budget else 1.0
 
 
 def draw(rows: dict[float, tuple[list[float], list[int], float]], path: Path) -> None:
@@ -61,9 +61,9 @@ def draw(rows: dict[float, tuple[list[float], list[int], float]], path: Path) ->
     left.eventplot([sampled for _, sampled, _ in rows.values()], colors="C0", linewidths=0.8, linelengths=0.7)
     left.set_yticks(range(len(rows)), ["SGD" if not budget else f"budget {budget:g}" for budget in rows])
     left.set(xlabel="step", title="steps that take the second gradient")
-    for accuracies, _, price in rows.values():
-        right.plot([price] * len(accuracies), accuracies, "o", color="C0", alpha=0.5)
-        right.plot(price, sum(accuracies) / len(accuracies), "_", color="C1", markersize=22, markeredgewidth=3)
+    for accuracies, _, cost in rows.values():
+        right.plot([cost] * len(accuracies), accuracies, "o", color="C0", alpha=0.5)
+        right.plot(cost, sum(accuracies) / len(accuracies), "_", color="C1", markersize=22, markeredgewidth=3)
     right.set(xlabel="passes per step", ylabel="test accuracy, %", title=f"{SEEDS} seeds (dots) and their mean (bar)")
     right.grid(alpha=0.3)
     figure.savefig(path, metadata={"Date": None})
@@ -75,10 +75,10 @@ def main(out: str | Path = ".") -> dict[float, tuple[list[float], list[int], flo
     rows = {}
     for budget in (0.0, *BUDGETS):
         runs = [train(budget, seed, data) for seed in range(SEEDS)]
-        accuracies, (_, sampled, price) = [accuracy for accuracy, _, _ in runs], runs[0]
-        rows[budget] = accuracies, sampled, price
+        accuracies, (_, sampled, cost) = [accuracy for accuracy, _, _ in runs], runs[0]
+        rows[budget] = accuracies, sampled, cost
         shown = " ".join(f"{accuracy:.1f}" for accuracy in accuracies)
-        print(f"budget {budget:4}: {price:.2f} passes per step, {len(sampled):3} second gradients, accuracy {shown} %")
+        print(f"budget {budget:4}: {cost:.2f} passes per step, {len(sampled):3} second gradients, accuracy {shown} %")
     draw(rows, Path(out) / "budget.svg")
     return rows
 

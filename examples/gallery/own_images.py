@@ -61,7 +61,7 @@ def train(folder: Path, is_sharpness_aware: bool) -> tuple[list[float], nn.Modul
 
     optimizer = base = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
     if is_sharpness_aware:  # the change: one line here, and a closure below
-        optimizer = vsam.VSAM(base, model=model, rho=0.05, gamma=0.9, budget=1 / 3, total_steps=total_steps)
+        optimizer = vsam.VSAM(base, model=model, rho=0.05, gamma=0.9, budget=1 / 3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(base, total_steps)
 
     accuracies = []
@@ -79,7 +79,7 @@ def train(folder: Path, is_sharpness_aware: bool) -> tuple[list[float], nn.Modul
             scheduler.step()
         with torch.no_grad():
             accuracies.append(100 * (model.eval()(images).argmax(1) == labels).float().mean().item())
-    return accuracies, model, optimizer.price if is_sharpness_aware else 1.0
+    return accuracies, model, optimizer.cost if is_sharpness_aware else 1.0
 
 
 def draw(curves: dict[str, list[float]], model: nn.Module, folder: Path, path: Path) -> None:
@@ -106,9 +106,9 @@ def main(out: str | Path = ".") -> dict[str, list[float]]:
         write_images(folder)
         curves = {}
         for label, is_sharpness_aware in (("SGD", False), ("vSAM, budget 1/3", True)):
-            accuracies, model, price = train(folder, is_sharpness_aware)
-            curves[f"{label}: {price:.2f} passes per step"] = accuracies
-            print(f"{label}: {accuracies[-1]:.1f} % after {EPOCHS} epochs, {price:.2f} passes per step")
+            accuracies, model, cost = train(folder, is_sharpness_aware)
+            curves[f"{label}: {cost:.2f} passes per step"] = accuracies
+            print(f"{label}: {accuracies[-1]:.1f} % after {EPOCHS} epochs, {cost:.2f} passes per step")
         plt.rcParams["svg.hashsalt"] = "vsam"
         draw(curves, model, folder, Path(out) / "own_images.svg")
     return curves

@@ -13,13 +13,13 @@ from torch import nn
 
 import vsam
 import vsam.lab
-from vsam.lab.comparison.compare import compare
-from vsam.lab.comparison.picture import accuracy_against_cost
-from vsam.lab.comparison.rows import Row, summarise
+from vsam.lab.compare import compare
 from vsam.lab.recipes.load import load_recipe
+from vsam.lab.report.figures import cost_figure
+from vsam.lab.rows import Row, by_label, summarise
 
 
-class FirstPart(vsam.DecidesBefore):
+class FirstPart(vsam.When):
     """Take the second gradient in the first `length` steps, and then no more."""
 
     rate = None  # the record then shows the running rate
@@ -27,7 +27,7 @@ class FirstPart(vsam.DecidesBefore):
     def __init__(self, length: int) -> None:
         self.length = length
 
-    def wants_sample(self, step: int) -> bool:
+    def before(self, step: int) -> bool:
         return step <= self.length
 
     def describe(self) -> str:
@@ -59,10 +59,10 @@ def main(out: str | Path = ".") -> list[Row]:
     recipes = [recipe.updated(method=method) for method in ("sgd", "sam", "first-half", "last-half")]
     with TemporaryDirectory() as folder:
         runs, _ = compare(recipes, Path(folder), None, torch.device("cpu"))
-    rows = summarise(runs)
+    rows = summarise(by_label(runs))
     for row in rows:
         print(f"{row.label:12} {row.accuracy:.1f} %, {row.samples:.0f} second gradients in {row.steps} steps")
-    (Path(out) / "own_part_in_the_lab.png").write_bytes(accuracy_against_cost(rows))
+    cost_figure(rows).savefig(Path(out) / "own_part_in_the_lab.png", dpi=150, metadata={"Software": None})
     return rows
 
 

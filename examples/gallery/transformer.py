@@ -79,7 +79,7 @@ def finetune(model: torch.nn.Module, train: Examples, test: Examples, folder: st
     """Losses over the steps, accuracy on the test windows, trained parameters, passes per step."""
     kind, method = Trainer, {}
     if is_vsam:  # the two lines that change
-        settings = {"rho": 0.05, "gamma": 0.9, "budget": 0.25, "total_steps": STEPS}
+        settings = {"rho": 0.05, "gamma": 0.9, "budget": 0.25}
         kind, method = SharpnessAwareTrainer, {"optimizer_cls_and_kwargs": (vsam.VSAM, settings)}
     trainer = kind(model, arguments(folder, rate), train_dataset=train, **method)
     trainer.remove_callback(PrinterCallback)
@@ -89,7 +89,7 @@ def finetune(model: torch.nn.Module, train: Examples, test: Examples, folder: st
         guesses = model.eval()(torch.stack([one["input_ids"] for one in test])).logits.argmax(1)
     accuracy = 100 * (guesses == torch.stack([one["labels"] for one in test])).float().mean().item()
     num_trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    return losses, accuracy, num_trained, trainer.optimizer.optimizer.price if is_vsam else 1.0
+    return losses, accuracy, num_trained, trainer.optimizer.optimizer.cost if is_vsam else 1.0
 
 
 def main(out: str | Path = ".") -> dict[str, tuple[list[float], float, int, float]]:
@@ -100,12 +100,12 @@ def main(out: str | Path = ".") -> dict[str, tuple[list[float], float, int, floa
         for name, is_vsam, is_lora, rate in (("AdamW", 0, 0, 1e-3), ("vSAM", 1, 0, 1e-3), ("vSAM, LoRA", 1, 1, 1e-2)):
             model = make_classifier(config, folder, bool(is_lora))
             results[name] = finetune(model, train, test, folder, bool(is_vsam), rate)
-            _, accuracy, num_trained, price = results[name]
-            print(f"{name}: {accuracy:.1f} %, {num_trained:,} trained parameters, {price:.2f} passes per step")
+            _, accuracy, num_trained, cost = results[name]
+            print(f"{name}: {accuracy:.1f} %, {num_trained:,} trained parameters, {cost:.2f} passes per step")
     plt.rcParams["svg.hashsalt"] = "vsam"
     figure, axes = plt.subplots(figsize=(7, 3.4), layout="constrained")
-    for name, (losses, accuracy, num_trained, price) in results.items():
-        label = f"{name}: {accuracy:.0f} % on other files, {num_trained:,} weights, {price:.2f} passes"
+    for name, (losses, accuracy, num_trained, cost) in results.items():
+        label = f"{name}: {accuracy:.0f} % on other files, {num_trained:,} weights, {cost:.2f} passes"
         axes.plot([5 * (i + 1) for i in range(len(losses))], losses, label=label)
     axes.set(xlabel="step", ylabel="training loss", title="Documentation, code or results? One seed")
     axes.grid(alpha=0.3)

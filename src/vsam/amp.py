@@ -41,8 +41,8 @@ class GradScaler(torch.amp.GradScaler):
         state = self._per_optimizer_states[id(optimizer)]
         if state["stage"] is not OptState.READY:
             raise RuntimeError(
-                "step() or unscale_() has already been called for this optimizer since the last update(). step() "
-                "unscales both passes itself; to clip gradients, construct the optimizer with max_grad_norm=."
+                "step() or unscale_() has already been called since update(). step() unscales both passes itself; "
+                "to clip gradients, construct the optimizer with max_grad_norm=."
             )
         loss = optimizer.step(*args, scaler=self, **kwargs)
         state["stage"] = OptState.STEPPED

@@ -1,61 +1,39 @@
-"""The one class that runs every method: when × where × between around a base optimizer."""
+"""SharpnessAware: a step of every method is one generator, `_sequence`, which `step(closure)` and `perturb()` drive."""
 
 import copy
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, nullcontext
 from functools import partial
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch._compile import _disable_dynamo
-from torch.optim import Optimizer
 
-from vsam import shards, tensors
-from vsam.bases import bases_of
+from vsam._step import foreach, misuse
+from vsam._step.gradients import PSF, Gradient
+from vsam._step.misuse import SHARE_EXAMPLE
+from vsam._step.replay import RngState, Start, repeat
+from vsam._step.undo import Step, Undo, has_fresh_gradient, mark_used, restorer, rewinder, with_own_hooks
 from vsam.between import Plain
-from vsam.caller import warn_caller
-from vsam.engine import Closure, Engine
-from vsam.errors import CLOSURE_EXAMPLE, check_base, check_model, check_not_negative, check_part
-from vsam.hand_over import HandOver, Written, has_fresh_gradient, mark_consumed
-from vsam.history import History
-from vsam.lightning_closure import from_lightning
-from vsam.loading import check_state
-from vsam.mixture import check_mixture
-from vsam.parameters import check_chosen, complete_radii, renew_radii
-from vsam.parts import Between, KnowsBefore, When, Where
-from vsam.published import describe
-from vsam.records import Listener, StepLog, StepRecord
-from vsam.second_pass import ForwardNote
-from vsam.step import Memory, Step
+from vsam.checks import check_part, check_switch
+from vsam.parts import Between, When, Where
 from vsam.when import Always
 from vsam.where import GlobalNorm
-from vsam.wrapper import itself, with_own_hooks
+from vsam.wrapper import Bases, Options, Wrapper, itself, norm_limit
 
-__all__ = ["Bases", "Options", "SharpnessAware"]
+__all__ = ["Bases", "Closure", "Options", "SharpnessAware"]
 
-Bases = Optimizer | Sequence[Optimizer]
-"""A constructed optimizer, or several over disjoint parameters."""
-
-
-class Options(TypedDict, total=False):
-    """What every method takes besides its own settings, as `SharpnessAware` explains."""
-
-    max_grad_norm: float | None
-    guard: bool
-    sync: Literal["global", "rank"]
+Closure = Callable[..., Any]
+"""Computes a loss and calls `backward`. It takes a fraction of the batch as its argument if a part needs that."""
 
 
-_LIVE: weakref.WeakKeyDictionary[nn.Module, weakref.WeakSet["SharpnessAware"]] = weakref.WeakKeyDictionary()
-"""The optimizers of each model, to notice two of them over different parameters."""
-
-
-class SharpnessAware(Engine):
+class SharpnessAware(Wrapper):
     """Run a base optimizer on sharpness-aware gradients.
 
     At a sampled step the gradient is taken a second time at `w + e`, the weights are restored bit for bit, and the base
-    optimizer gets the second gradient; at other steps it gets what `between` makes of the first.
+    optimizer gets the second gradient. At other steps it gets what `between` makes of the first.
 
     Args:
         base: a constructed optimizer. Its `param_groups` and `state` are shared, so schedulers and hooks just work. A
@@ -67,30 +45,22 @@ class SharpnessAware(Engine):
         between: decides what happens at the other steps. Default: the plain gradient.
         max_grad_norm: clips the gradient that the base optimizer gets, never the direction of the perturbation, nor
             the PSF. Default: no clipping.
-        guard: whether to skip steps whose gradient is not finite. False saves the device sync of that check, and such
-            a gradient reaches the weights.
+        guard: skip steps whose gradient is not finite. False saves the device sync of that check, and such a gradient
+            reaches the weights.
         sync: with several processes, "global" perturbs along the averaged gradient, "rank" along each rank's own
-            (m-sharpness); decisions, PSF and skips are the same on all ranks either way.
+            (m-sharpness). Decisions, PSF and skips are the same on all ranks either way.
 
     Groups may set `rho` (changeable while training) and `perturb=False` (left out of the perturbation and its norm).
     Each optimizer works on its own copy of the parts.
 
-    Cost: one pass per step, plus one per sample. A transient copy of the weights at a sample. If `between` keeps a
-    memory, one parameter-sized buffer, plus the old one during an update, in case the step fails or is skipped.
+    Cost: one pass per step, plus one per sample. A transient copy of the weights at a sample. If `between` remembers
+    the PSF, one parameter-sized buffer, plus the old one during an update, in case the step fails or is skipped.
 
     Example:
         >>> model = nn.Linear(2, 1)
         >>> base = torch.optim.SGD(model.parameters(), lr=0.1)
         >>> optimizer = SharpnessAware(base, model=model, when=Always(), where=GlobalNorm(0.05), between=Plain())
     """
-
-    entry = "sharpness"
-
-    # Makes torch's own GradScaler pass its closure to `step`, which can say what to do instead of failing an assertion.
-    _step_supports_amp_scaling = True
-
-    _settings: tuple[str, ...] = ()
-    """Attributes of a subclass that copies and pickles must keep."""
 
     def __init__(
         self,
@@ -104,103 +74,134 @@ class SharpnessAware(Engine):
         guard: bool = True,
         sync: Literal["global", "rank"] = "global",
     ) -> None:
-        for one in base if isinstance(base, list | tuple) else [base]:
-            if isinstance(one, SharpnessAware):
-                raise ValueError(f"base must be an ordinary optimizer, got {type(one).__name__}: methods do not nest.")
-        self.base, self.model = check_base(base), model
-        shards.reshard(shards.units(model))
-        check_model(model, self.base)
         for slot, part in (("when", when), ("where", where), ("between", between)):
             check_part(slot, part)
-        check_chosen(where, model, self.base.param_groups)
         self.when = Always() if when is None else copy.deepcopy(when)
         self.where = GlobalNorm() if where is None else copy.deepcopy(where)
         self.between = Plain() if between is None else copy.deepcopy(between)
-        check_mixture(self.when, self.where, self.between, self.base.param_groups)
-        check_chosen(self.between.where, model, self.base.param_groups)
-        self.max_grad_norm = _limit("max_grad_norm", max_grad_norm)
-        self.guard = bool(guard)
-        if sync not in ("global", "rank"):
-            raise ValueError(f"sync must be 'global' or 'rank', got {sync!r}.")
-        if sync == "rank" and self.where.keeps_memory:
-            raise ValueError(
-                f"sync='rank' gives each rank its own first gradient, so the average that {type(self.where).__name__} "
-                "keeps would differ between ranks: leave out sync=."
-            )
-        self.sync = sync
-        self._note = ForwardNote()
-        self._memory = self._averages = None
-        self._history = History()
-        self.__setstate__({})
-        renew_radii(self.base, self.where.rho)
-        if model is not None:
-            weakref.finalize(self, model.register_forward_pre_hook(self._note).remove)
-            weakref.finalize(self, self._note.forget)
-            self._notice_others(model)
+        self.max_grad_norm, self.guard = norm_limit("max_grad_norm", max_grad_norm), check_switch("guard", guard)
+        self._wrap(base, model, sync)
+
+    def _sequence(self, step: Step) -> Generator[str, None, None]:
+        """Take one step: yield whenever somebody has to run forward and backward. Closing it undoes the step."""
+        gradients, psf = self._gradients, None
+        with step:
+            step.sampled = self._decide(step)  # True, False, or None: ‖g‖ decides
+            with step.moved():
+                yield from self._move_ahead(step)  # nothing, except for MSAM and PartOfBatch
+                yield "first"  # g = ∇L(w)
+            g = self._take_first(step)
+            if g is None:  # the base steps on nothing, for its hooks
+                yield "nothing"
+                step.back(step.depth - 1)  # the draw
+                step.commit(self._stepper.step, [], None)
+                return
+            if step.sampled is None:
+                step.sampled, step.decided_late = self.when.after(self._records.num_steps + 1, float(g.norm)), True
+            averages = self._averages.of(g.members.parameters)
+            remembered = self.where.remember(g.tensors, averages)
+            if step.sampled:
+                psf = g.copy(self.when.watch, self.between.uses_psf or self._shows_norms)
+                with step.moved():
+                    gradients.perturb(self.where, g, averages, step)  # w + ρ g/‖g‖, and w again at the end
+                    repeat(step.start, self._recorder.buffers, gradients.parameters.devices, step)
+                    yield "second"  # gs = ∇L(w + e)
+                yield "nothing"
+                gradient = gradients.take_second(g, psf, step.scaler)  # psf = gs − g
+            else:
+                gradient = g = g.averaged()
+                yield "nothing"  # a loop may change the gradients here
+                if step.was_changed:
+                    gradient = g = gradients.take() or g
+            if self._is_skipped(step, g, gradient):
+                self._record(step, g, None, is_skipped=True)
+                step.commit(self._stepper.skip)
+                return
+            self._record(step, g, psf)
+            if step.sampled:
+                self._memory = self._memory.after_sample(self.between, g, gradient, psf, step.is_finite)
+            else:
+                self._memory.reuse(self.between, g, self._records)
+            self._averages = self._averages.updated(g.members.parameters, remembered, step.is_finite)
+            gradient.clip_(step.max_grad_norm)
+            step.commit(self._stepper.step, gradient.members.parameters, step.found_inf if step.defers else None)
+
+    def _decide(self, step: Undo) -> bool | None:
+        """Ask the rule about the next step. An undo gives back what it draws."""
+        step.push(rewinder([part.generator for part in self._parts() if part.generator is not None]))
+        return self.when.before(self._records.num_steps + 1)
+
+    def _move_ahead(self, step: Step) -> Iterator[str]:
+        """Move the weights before the only pass, along the base's momentum or the gradient of a part of the batch."""
+        part = (self.where if step.sampled else self.between).ahead()
+        if step.sampled is None and self.where.ahead() is not None:
+            raise RuntimeError(f"{self.when!r} left the decision open, but {self.where!r} must know before the pass.")
+        if part is None:
+            return
+        step.sampled, step.share = False, part.share
+        if part.share:
+            with step.moved():
+                repeat(Start(), self._recorder.buffers, self._gradients.parameters.devices, step)
+                yield "part"
+        norm = self._gradients.displace(part, None if part is self.where else part.rho, step)
+        if part.share:
+            if norm is None:
+                raise RuntimeError(f"closure(share) left no gradient. Call backward() in it:{SHARE_EXAMPLE}")
+            step.norms.append(norm)
+            self._gradients.clear()
+        step.is_displaced, step.is_displaced_sample = norm is not None, norm is not None and part is self.where
+
+    def _take_first(self, step: Step) -> Gradient | None:
+        if step.is_per_rank:
+            g = self._ranks.take(self._gradients, step.scaler, self._uses_psf or step.sampled is None)
+        else:
+            g = self._gradients.take(step.scaler)
+        if g is None:
+            self._watch.warn_of_no_gradient()
+        return g
+
+    def _is_skipped(self, step: Step, g: Gradient, gradient: Gradient) -> bool:
+        """Return whether a gradient is not finite. A fused base may decide that on the device, without a sync."""
+        if not self.guard and step.scaler is None:
+            return False
+        step.norms += [g.finiteness] if gradient is g else [g.norm, gradient.finiteness]
+        parameters = gradient.members.parameters
+        step.defers = (
+            self.guard
+            and self._stepper.may_defer(parameters)
+            and gradient.members is g.members
+            and not (step.decided_late or self._records.listeners or self._gradients.parameters.are_sharded)
+            and (not self._memory.values or self._memory.parameters is parameters)
+        )
+        if step.defers or step.scaler is not None:
+            step.found_inf = foreach.found_inf(step.norms)
+        return self.guard and not step.defers and not foreach.are_finite(step.norms)
+
+    def _record(self, step: Step, g: Gradient, psf: PSF | None, is_skipped: bool = False) -> None:
+        """Tell the rule and the listeners. From here on, an undo also restores rule, counters and memory."""
+        memories = partial(self.__dict__.update, _memory=self._memory, _averages=self._averages)
+        step.push(restorer(self.when), restorer(self._records), memories)
+        communicates, psf_norm = self._ranks.communicate, None
+        if psf is not None:
+            psf_norm = psf.norm(self.between.uses_psf if communicates else bool(self._records.listeners))
+            if psf.grad_norm is not None:
+                norm = psf.watched_norm if step.is_finite is None else psf.watched_norm / step.is_finite
+                self.when.observe(norm, psf.grad_norm)
+        shows_norm = step.sampled or step.decided_late or communicates or self._shows_norms
+        self._records.add(step, self.when, g.norm if shows_norm else None, psf_norm, is_skipped)
 
     @property
-    def num_samples(self) -> int:
-        """How many second gradients have been taken."""
-        return self._history.num_samples
+    def _shows_norms(self) -> bool:
+        """Whether to compute norms for listeners. False if that needs communication."""
+        return bool(self._records.listeners) and not self._ranks.communicate
 
     @property
-    def num_skipped(self) -> int:
-        """How many steps were skipped because a gradient was not finite."""
-        return self._history.num_skipped
-
-    @property
-    def price(self) -> float | None:
-        """Passes per step so far; None before the first step."""
-        steps = self._history.num_steps
-        return 1 + self._sample_cost * self._history.num_samples / steps if steps else None
-
-    @property
-    def expected_price(self) -> float | None:
-        """Passes per step over the whole run, as the settings promise; None if not known in advance."""
-        rate = self.when.expected_rate if self._sample_cost else 0.0
-        return None if rate is None else 1 + self._sample_cost * rate
-
-    @property
-    def _sample_cost(self) -> float:
-        """Passes that a sample adds."""
-        return self.where.share if isinstance(self.where, KnowsBefore) else 1.0
-
-    @property
-    def last(self) -> StepRecord | None:
-        """The record of the latest step; reading it fetches its numbers from the device."""
-        return self._log.last
-
-    @property
-    def will_sample(self) -> bool | None:
-        """Whether the step under way, or else the next one, takes the second gradient; None if its gradient decides."""
-        if self._under_way is not None:
-            return self._under_way.wants_sample
-        trial = Step()
-        self._decide(trial)
-        trial.undo_draws()
-        return trial.wants_sample and self._sample_cost > 0
-
-    @property
-    def is_second_pass(self) -> bool:
-        """Whether the second pass is running, so that logs and metrics can leave it out."""
-        step = self._pending
-        return step is not None and (step.is_ascending or step.was_sampled) and bool(step.way_back)
-
-    def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` with the record of every step from now on; returns a function that unsubscribes it."""
-        return self._log.subscribe(listener)
-
-    def describe(self) -> str:
-        """In plain words: what this combination does, what it costs, and whether it was published."""
-        return describe(self.when, self.where, self.between, self.base)
-
-    def __repr__(self) -> str:
-        parts = "".join(f"  {name}={getattr(self, name)!r},\n" for name in ("when", "where", "between"))
-        return f"{type(self).__name__}(\n{parts}  base={self.base!r}\n)"
+    def _uses_psf(self) -> bool:
+        return self.between.uses_psf or self.when.watch != 0
 
     @with_own_hooks
     def step(self, closure: Closure | None = None, *, scaler: Any = None) -> Any:
-        """Take one step; returns the loss of the first pass.
+        """Take one step. Return the loss of the first pass.
 
         Args:
             closure: computes the loss at the current weights, calls `backward` and returns the loss. It is called
@@ -208,8 +209,53 @@ class SharpnessAware(Engine):
             scaler: what scaled the loss; `vsam.amp.GradScaler` passes itself.
         """
         if type(closure) is partial:
-            closure = from_lightning(closure)
-        return self._step_without_closure(scaler) if closure is None else self._step(closure, scaler)
+            closure = misuse.adapted(closure, self)
+        return self._finish(scaler) if closure is None else self._run(self._as_closure(closure, scaler), scaler)
+
+    def _as_closure(self, closure: Closure, scaler: Any) -> Closure:
+        """Return the function that runs a pass."""
+        return closure
+
+    def _begin(self, step: Step) -> Generator[str, None, None]:
+        # By a proxy, so that deleting the optimizer closes the generator, which restores the weights.
+        self._step, self._running = step, type(self)._sequence(weakref.proxy(self), step)
+        return self._running
+
+    def _run(self, closure: Closure, scaler: Any) -> Any:
+        """Take a step with a closure."""
+        self._check_closure(closure)
+        buffers = self._recorder.buffers.state(of_all=self._records.num_steps == 0)
+        start = self._recorder.start = Start(RngState(self._gradients.parameters.devices), buffers)
+        step = Step(scaler, self.max_grad_norm, start)
+        running = self._begin(step)
+        with closing(running), step, step:  # twice: Ctrl-C may arrive in the undo
+            assert start.rng is not None
+            # Gradients left behind by a failed pass do not count as accumulated.
+            step.push(partial(mark_used, self.base), buffers.restore, start.rng.restore, self._recorder.mark_stale)
+            self._gradients.clear()
+            for step.due in running:
+                if step.due != "nothing":
+                    self._run_pass(closure, step)
+        return self._end(step)
+
+    def _run_pass(self, closure: Closure, step: Step) -> None:
+        is_part = step.due == "part"
+        is_per_rank = self._ranks.per_rank and (is_part or (step.due == "first" and step.sampled is not False))
+        step.is_per_rank |= is_per_rank and not is_part
+        step.is_in_closure = True
+        torch._C._set_grad_enabled(True)
+        try:
+            with self._ranks.per_rank_pass() if is_per_rank else nullcontext():
+                loss = closure(step.share) if is_part else closure()
+        except TypeError as error:
+            if is_part:
+                misuse.refuse_closure_without_share(error, closure)
+            raise
+        finally:
+            torch._C._set_grad_enabled(False)
+            step.is_in_closure = False
+        if step.due == "first":
+            step.loss = loss
 
     @_disable_dynamo
     @torch.no_grad()
@@ -219,183 +265,97 @@ class SharpnessAware(Engine):
         If it returns True, run forward and backward again on the same batch. Call `step()` either way.
         """
         self = itself(self)
-        if self.where.knows_before or self.between.where is not None:
-            raise RuntimeError(
-                "This method takes the only gradient of a step at w + e, and after backward() it is too late to "
-                f"perturb: pass step() a closure:{CLOSURE_EXAMPLE}"
-            )
-        if self._under_way is not None and self._under_way.is_in_closure:
-            raise RuntimeError(
-                "perturb() was called inside the closure of step(), which perturbs the weights and calls the closure "
-                "again by itself: leave out perturb(), or call step() without a closure."
-            )
-        if self.is_second_pass:
-            warn_caller(
-                "perturb() was called again without step(), so the gradients may have been taken at the perturbed "
-                "weights. Call step() after the second backward, or optimizer.zero_grad() to abandon a step."
-            )
-        if self._uses_psf and self._note.first_write is not None and self._note.first_write.was_changed:
-            self._warn_once(
-                "The gradients were changed between backward() and perturb(), so the PSF is gs minus a changed g. To "
-                "clip, call optimizer.clip_grad_norm_(max_norm) after the second backward(), or construct the "
-                "optimizer with max_grad_norm=."
-            )
-        self._rollback()
+        misuse.check_perturb(self)
+        if self._uses_psf:
+            self._watch.check_first_pass()
+        self._abandon()
         self._refresh()
-        self._parameters.clear_frozen()
-        step = self._pending = Step(scaler, self.max_grad_norm, self.guard)
+        self._gradients.clear_frozen()
+        step = Step(scaler, self.max_grad_norm, self._recorder.start)
+        running = self._begin(step)
         with step, step:
-            step.guards.append(self._note.mark_stale)
-            self._decide(step)
-            if self._ranks.groups:
-                self._check_first_pass(step)
-            is_second = self._begin(step, self._note.rng, self._note.start) and step.was_sampled
-            if not is_second and not step.is_apart:
-                step.seen = Written(self._parameters.all.parameters)
-            if is_second:
-                step.watch_weights()
-                step.way_back.append(weakref.finalize(self, step.rollback).detach)
-                step.last_write = self._note.watch_second(step.members.parameters[0], step.way_back)
-            if is_second and self.model is not None:
-                if not self._note.was_called:
-                    self._warn_once(
-                        "No forward pass of model was seen, so the second pass cannot repeat the first one's dropout. "
-                        "Pass the module that you call as model=."
-                    )
-                self._note.watch(self.model, partial(_abandon, weakref.ref(self), step), step.way_back)
-        return step.was_sampled
+            step.push(self._recorder.mark_stale)
+            step.due = next(running)  # decides; the first pass has run
+            step.is_per_rank = self._ranks.was_first_pass_per_rank(self, step.sampled)
+            step.due = next(running)
+            if step.due == "second":
+                abandon = partial(_abandon, weakref.ref(self), step)
+                self._watch.begin_second_pass(self.model, self._recorder, abandon, step)
+            else:
+                self._watch.begin_wait()
+        return step.due == "second"
 
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """With `sync="rank"` in a loop without a closure: the context of the first forward and backward pass.
+    def _finish(self, scaler: Any) -> Any:
+        """Take the rest of a step after `perturb()`."""
+        step, running = self._under_way, self._running
+        if step is None or step.is_in_closure or running is None:
+            return misuse.refuse_empty_step()
+        with closing(running), step, step:
+            misuse.check_scaler(step, scaler)
+            if step.sampled:
+                self._watch.check_second_pass(self._uses_psf)
+            else:
+                step.was_changed = self._watch.were_gradients_changed()
+            for step.due in running:
+                pass
+        self._watch.forget()
+        return self._end(step)
 
-        If the step may be sampled, DDP leaves the gradients on their rank; otherwise nothing changes.
-        """
-        self = itself(self)
-        self._rollback_outside_closures()
+    def _end(self, step: Step) -> Any:
+        self._recorder.forget()
+        self._step = self._running = None
+        if step.scaler is not None and step.found_inf is not None:
+            step.scaler.take_overflow(self, step.found_inf)
+        if step.was_recorded:
+            self._records.publish()
+        return step.loss
+
+    @torch.no_grad()
+    def _end_second_pass(self) -> None:
+        """Restore the weights before `step()`, for loops in which other code reads them in between."""
+        if self._step is not None and self._running is not None and self.is_second_pass:
+            self._step.due = next(self._running)
+
+    def _abandon(self) -> None:
+        """Undo the step under way, except from inside its own closure."""
+        step = self._step
+        if step is not None and not (step.is_in_closure or step.is_committing):
+            was_written = not step.is_over and self._watch.were_weights_written()
+            step.back()
+            self._step = self._running = None
+            if was_written:
+                self._watch.warn_of_written_weights()
+
+    @property
+    def _under_way(self) -> Step | None:
+        """The step under way, unless it was interrupted."""
+        return None if self._step is None or self._step.is_over else self._step
+
+    def _refresh(self) -> None:
+        """List the parameters anew if the groups have changed."""
+        if not self._gradients.are_current(self.model):
+            self._look_at_model()
+
+    def _parts(self) -> tuple[When, Where, Between]:
+        return self.when, self.where, self.between
+
+    def _check_closure(self, closure: Closure) -> None:
+        """Start from a clean state, and refuse what would go wrong silently."""
+        if not callable(closure) or not self._has_stepped or self._step is not None:
+            misuse.check_closure(self, closure)
+            self._has_stepped = True
+        if self._under_way is not None:
+            self._abandon()
+            mark_used(self.base)  # the gradients of an abandoned perturb()
         self._refresh()
-        if self._ranks.are_apart:
+        if has_fresh_gradient(self.base):
+            misuse.refuse_accumulated()
+        if self._ranks.groups:
             self._ranks.check(self)
-        self._was_apart = self._ranks.are_apart and self.will_sample is not False
-        with self._ranks.apart() if self._was_apart else nullcontext():
-            yield
-
-    def clip_grad_norm_(self, max_norm: float) -> Tensor:
-        """Clip the gradient that the base optimizer gets in the step under way to a norm of at most `max_norm`.
-
-        For loops without a closure, between `perturb()` and `step()`; otherwise set `max_grad_norm` on the optimizer.
-        Clipping by hand there would make PSF = clipped gs − unclipped g. The smaller of `max_norm` and the optimizer's
-        own `max_grad_norm` applies; infinity clips nothing. Returns the norm of the current gradients, unscaled.
-        """
-        self = itself(self)
-        if self._under_way is None:
-            raise RuntimeError(
-                "clip_grad_norm_() belongs between perturb() and step(): call optimizer.perturb(), run the second pass "
-                "if it returned True, then call optimizer.clip_grad_norm_(max_norm) and optimizer.step()."
-            )
-        step = self._under_way
-        limits = [limit for limit in (_limit("max_norm", max_norm), step.max_grad_norm) if limit is not None]
-        step.max_grad_norm = min(limits, default=None)
-        with torch.no_grad():
-            norm = tensors.norm(self._parameters.with_gradient().gradients())
-            is_scaled = step.scaler is not None and (step.was_sampled or step.is_in_closure)
-            return norm * step.scaler.inverse_scale() if is_scaled else norm
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients; between `perturb()` and `step()`, restore the weights first."""
-        self = itself(self)
-        self._rollback_outside_closures()
-        self._note.mark_stale()
-        self.base.zero_grad(set_to_none)
-        self._hand_over.drop()
-        if not set_to_none:
-            mark_consumed(self.base)
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group to the base optimizer; it gets the method's `rho` unless it sets its own."""
-        check_not_negative("rho", param_group.get("rho", self.where.rho))
-        was_fresh = has_fresh_gradient(self.base)
-        self.base.add_param_group(param_group)
-        if not was_fresh:  # the new parameters' gradients are left over from earlier steps
-            mark_consumed(self.base)
-        complete_radii(self.param_groups, self.where.rho)
-
-    def _save(self) -> dict[str, Any]:
-        self._rollback_outside_closures()
-        self._refresh()
-        parameters = self._parameters.all.parameters
-        averages = {"averages": _saved(self._averages, parameters)} if self.where.keeps_memory else {}
-        return {
-            "parts": [type(part).__name__ for part in self._parts()],
-            "states": [part.state_dict() for part in self._parts()],
-            "memory": _saved(self._memory, parameters),
-            **averages,
-            **self._history.state_dict(),
-        }
-
-    def _check(self, state_dict: dict[str, Any]) -> Callable[[], None]:
-        self._rollback()
-        self._refresh()
-        parts, parameters = copy.deepcopy(self._parts()), self._parameters.all.parameters
-        history, memory, averages = check_state(state_dict, self.entry, parts, parameters)
-
-        def load() -> None:
-            complete_radii(self.param_groups, self.where.rho)
-            self.when, self.where, self.between = parts
-            self._memory, self._averages = _loaded(memory, parameters), _loaded(averages, parameters)
-            self._history = history
-            self._hand_over.forget()
-            self._log.forget()
-
-        return load
-
-    def __getstate__(self) -> dict[str, Any]:
-        self._rollback_outside_closures()
-        names = ("base", "model", "when", "where", "between", "max_grad_norm", "guard", "sync", *self._settings)
-        return {name: self.__dict__[name] for name in (*names, "_note", "_memory", "_averages", "_history")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # Transient state, neither copied nor saved.
-        self._log = StepLog()
-        self._pending = self._was_apart = None
-        self._said = set()
-        super().__setstate__(state)  # sets up torch's hooks, but no groups of our own
-        self._hand_over = HandOver(bases_of(self.base))
-        self._look_at_model()
-        mark_consumed(self.base)
-
-    def _notice_others(self, model: nn.Module) -> None:
-        others = _LIVE.setdefault(model, weakref.WeakSet())
-        own = set(self._parameters.all.parameters)
-        for other in others:
-            other._rollback_outside_closures()  # an interrupted perturb(), in a notebook that starts over
-        if any(own.isdisjoint(other._parameters.all.parameters) for other in others):
-            warn_caller(
-                "model has another sharpness-aware optimizer over other parameters. Each would perturb its own part at "
-                "its own steps, and run passes at the other's perturbed weights: pass one optimizer the list of bases, "
-                f"{type(self).__name__}([base, other_base], model=model)."
-            )
-        others.add(self)
 
 
 def _abandon(owner: "weakref.ref[SharpnessAware]", step: Step) -> None:
-    """Roll back an abandoned step, if it is still under way."""
+    """Undo a step, if it is still under way."""
     optimizer = owner()
-    if optimizer is not None and optimizer._pending is step:
-        optimizer._rollback()
-
-
-def _saved(memory: Memory | None, parameters: list[Tensor]) -> dict[int, Tensor]:
-    """The memory by parameter index."""
-    known = dict(zip(*memory.of(parameters), strict=True)) if memory is not None else {}
-    return {i: known[parameter].clone() for i, parameter in enumerate(parameters) if parameter in known}
-
-
-def _loaded(memory: dict[int, Tensor], parameters: list[Tensor]) -> Memory | None:
-    """The inverse of `_saved`."""
-    return Memory([parameters[i] for i in memory], list(memory.values())) if memory else None
-
-
-def _limit(name: str, value: float | None) -> float | None:
-    """An upper bound on a norm; infinity, often passed just to measure the norm, means none."""
-    return None if value is None or value == float("inf") else check_not_negative(name, value)
+    if optimizer is not None and optimizer._step is step:
+        optimizer._abandon()

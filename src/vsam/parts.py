@@ -1,23 +1,19 @@
 """The three questions: when to sample, where, and what to do in between.
 
-To write a part, subclass `DecidesBefore`, `DecidesAfter`, `Where` or `Between`, store the settings as attributes
+To write a part, subclass `When`, `Where` or `Between`, store the settings as attributes
 named like the constructor's arguments, and return whatever changes during training from `state_dict()`.
 """
 
 import inspect
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from torch import Tensor
 
-from vsam.records import Sample
-
 __all__ = [
     "Between",
-    "DecidesAfter",
-    "DecidesBefore",
     "KnowsBefore",
     "Part",
     "When",
@@ -33,6 +29,9 @@ class Part(ABC):
     generator: random.Random | None = None
     """The part's own generator, if it draws: the optimizer rewinds it when a step fails."""
 
+    num_buffers: int = 0
+    """Parameter-sized buffers that the part keeps from step to step."""
+
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments by name."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
@@ -43,7 +42,7 @@ class Part(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
 
     def state_dict(self) -> dict[str, Any]:
         """What changes during training, in plain types."""
@@ -54,10 +53,10 @@ class Part(ABC):
 
 
 class When(Part):
-    """Is the second gradient taken at this step?"""
+    """Is the second gradient taken at this step?
 
-    decides_after = False
-    """Whether the decision needs the first gradient."""
+    Implement `before`, or `after` if the decision needs the first gradient.
+    """
 
     watch: int | None = 0
     """How many of the last tensors `observe` wants norms of: 0 for none, None for all."""
@@ -72,33 +71,31 @@ class When(Part):
         """The fraction of a run's steps that the settings promise to sample; None if not known in advance."""
         return None
 
-    def observe(self, sample: Sample) -> None:
-        """Record a sample. Reading its numbers here would cost a device sync."""
+    @property
+    def decides_late(self) -> bool:
+        """Whether `after` decides, for lack of a `before`."""
+        return type(self).before is When.before
+
+    def before(self, step: int) -> bool | None:
+        """Decide before the first gradient of this step, counted from 1. None leaves it to `after`."""
+        return None
+
+    def after(self, step: int, grad_norm: float) -> bool:
+        """Decide on ‖g‖, which costs a device sync. Called again if the step fails: change state in `advance` only."""
+        raise NotImplementedError
+
+    def observe(self, psf_norm: Tensor, grad_norm: Tensor) -> None:
+        """Record a sample's ‖PSF‖ and ‖g‖ over the watched tensors. Reading them here would cost a device sync.
+
+        They are not finite if the step turns out to be skipped.
+        """
 
     def advance(self, step: int, was_sampled: bool, was_skipped: bool) -> None:
-        """Note that a step has ended. Apart from draws, nothing else may change the state."""
+        """Record that a step has ended. Apart from draws, nothing else may change the state."""
 
     def details(self) -> dict[str, float | None]:
         """More fields for the step's record."""
         return {}
-
-
-class DecidesBefore(When):
-    """Decides before the first gradient, so a distributed run can skip what it will not need."""
-
-    @abstractmethod
-    def wants_sample(self, step: int) -> bool:
-        """Whether to sample at this step, counted from 1."""
-
-
-class DecidesAfter(When):
-    """Decides on the first gradient's norm, which must be the same on all ranks and costs one device sync per step."""
-
-    decides_after = True
-
-    @abstractmethod
-    def wants_sample(self, step: int, grad_norm: float) -> bool:
-        """Whether to sample at this step, given ‖g‖. Called again if the step fails: change state in `advance` only."""
 
 
 class Where(Part):
@@ -109,15 +106,14 @@ class Where(Part):
     only: Literal["norm"] | None = None
     """Which parameters are perturbed and enter the norm, "norm" for those of normalisation layers, None for all."""
 
-    knows_before: bool = False
-    """Whether the offset is known before the only pass."""
-
-    keeps_memory: bool = False
-    """Whether `directions` and `follow_` are called, which costs one parameter-sized buffer."""
-
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments by name, without `only` if it is None."""
         return {name: value for name, value in super().settings().items() if name != "only" or value is not None}
+
+    @property
+    def passes(self) -> float:
+        """Extra passes per sample."""
+        return 1.0
 
     @abstractmethod
     def perturb_(self, weights: list[Tensor], gradients: list[Tensor], rhos: Sequence[float], norm: Tensor) -> None:
@@ -126,65 +122,68 @@ class Where(Part):
         `rhos` holds one radius per tensor, `norm` is ‖g‖ over all of them.
         """
 
-    def directions(self, gradients: list[Tensor], memory: list[Tensor]) -> list[Tensor]:
-        """What `perturb_` gets instead of the gradients, as new tensors, given their memory before this step."""
-        raise NotImplementedError
+    def directions(self, gradients: list[Tensor], memory: list[Tensor | None]) -> list[Tensor]:
+        """Return what `perturb_` gets instead of the gradients, given what is remembered of earlier ones."""
+        return gradients
 
-    def follow_(self, memory: list[Tensor], gradients: list[Tensor]) -> None:
-        """Update the memory in place with a step's first gradients. A new parameter's memory is its gradient."""
-        raise NotImplementedError
+    def remember(self, gradients: list[Tensor], memory: list[Tensor | None]) -> list[Tensor] | None:
+        """Return what to remember of a step's first gradients, as new tensors; None for nothing."""
+        return None
+
+    def ahead(self) -> "KnowsBefore | None":
+        """Return the part that moves the weights before the first pass of a sampled step, if any."""
+        return None
 
 
 class KnowsBefore(Where):
     """Knows its offset before the only pass: a sampled step is one pass at w + e, and returns the loss there."""
 
-    knows_before = True
-
     share: float = 0.0
-    """The share of the batch whose gradient gives the offset, in a pass before the full one; 0 for none."""
+    """The fraction of the batch whose gradient gives the offset, in a pass before the full one; 0 for none."""
+
+    @property
+    def passes(self) -> float:
+        """The fraction of the batch in the pass before the full one."""
+        return self.share
 
     def check_groups(self, groups: Sequence[Mapping[str, Any]]) -> None:
         """Raise if the base optimizer's parameter groups lack what this part needs."""
 
+    def ahead(self) -> "KnowsBefore":
+        """Return itself."""
+        return self
+
     @abstractmethod
     def direction(self, state: Mapping[str, Any], gradient: Tensor | None) -> Tensor | None:
-        """What `perturb_` gets for a parameter instead of a gradient.
+        """Return what `perturb_` gets for a parameter instead of a gradient.
 
-        `state` is the base optimizer's state of that parameter, `gradient` that on the share of the batch, if any.
+        `state` is the base optimizer's state of that parameter, `gradient` that on a fraction of the batch, if any.
         """
 
 
 class Between(Part):
-    """What gradient is used, and what is remembered for the steps that are not sampled?"""
+    """What gradient does the base optimizer get?"""
 
-    where: KnowsBefore | None = None
-    """Where the only gradient of a step that is not sampled is taken; None for w itself."""
+    uses_psf: bool = False
+    """Whether `at_sample` reads the PSF, which costs a copy of the first gradient during the second pass."""
 
-    uses_norm: bool = False
-    """Whether `reuse_` looks at ‖g‖."""
+    def at_sample(self, sharp: list[Tensor], psf: list[Tensor], grad_norm: Tensor) -> list[Tensor] | None:
+        """Change the sharp gradients gs = g + PSF of a sample in place; return what to remember, None for nothing.
 
-    keeps_memory: bool = False
-    """Whether `remember` is called, which costs one parameter-sized buffer."""
-
-    changes_sample: bool = False
-    """Whether `combine_` is called, which costs a transient copy of the gradient at a sample."""
-
-    def remember(self, psf: list[Tensor], sharp: list[Tensor], grad_norm: Tensor) -> None:
-        """Turn the PSF into the memory in place, given the sharp gradients and ‖g‖. Default: keep the PSF."""
-
-    def combine_(self, sharp: list[Tensor], psf: list[Tensor]) -> None:
-        """Change the sharp gradients of a sample in place to what the base optimizer gets; they are gs = g + PSF.
-
-        A part that also keeps a memory gets what `remember` made of the PSF.
+        The PSF may be changed in place and returned.
         """
-        raise NotImplementedError
+        return None
 
     @abstractmethod
-    def reuse_(self, gradients: list[Tensor], memory: list[Tensor], age: int, grad_norm: Tensor) -> None:
+    def reuse_(self, gradients: list[Tensor], memory: list[Tensor], age: int, norm: Callable[[], Tensor]) -> None:
         """Change the plain gradients in place, given their memory; `age` is 1 right after a sample.
 
-        `grad_norm` is ‖g‖ over all parameters, including those without a memory.
+        `norm()` is ‖g‖ over all parameters, including those without a memory. Ask before changing the gradients.
         """
+
+    def ahead(self) -> KnowsBefore | None:
+        """Return the part that moves the weights before the first pass of a step that is not sampled, if any."""
+        return None
 
 
 def generator_state(generator: random.Random) -> list[Any]:

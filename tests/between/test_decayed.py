@@ -37,7 +37,7 @@ def test_adds_the_memory_by_its_weight() -> None:
     generator = torch.Generator().manual_seed(0)
     gradients, memory = ([torch.randn(s, generator=generator).double() for s in ((3,), (2, 2))] for _ in range(2))
     before, kept = [g.clone() for g in gradients], [m.clone() for m in memory]
-    Decayed(0.5).reuse_(gradients, memory, 3, torch.tensor(1.0))
+    Decayed(0.5).reuse_(gradients, memory, 3, lambda: torch.tensor(1.0))
     for g, b, m in zip(gradients, before, memory, strict=True):
         torch.testing.assert_close(g, b + 0.125 * m)
     assert all(torch.equal(m, k) for m, k in zip(memory, kept, strict=True)), "the memory itself must not decay"
@@ -45,13 +45,13 @@ def test_adds_the_memory_by_its_weight() -> None:
 
 def test_nothing_is_added_once_the_weight_is_gone() -> None:
     gradients = [torch.tensor([1.0])]
-    Decayed(0.5, floor=0.25).reuse_(gradients, [torch.tensor([torch.inf])], 3, torch.tensor(1.0))
+    Decayed(0.5, floor=0.25).reuse_(gradients, [torch.tensor([torch.inf])], 3, lambda: torch.tensor(1.0))
     assert float(gradients[0]) == 1
 
 
 def test_gamma_zero_asks_for_no_memory() -> None:
-    assert not Decayed(0).keeps_memory
-    assert Decayed(0.1).keeps_memory
+    assert Decayed(0).num_buffers == Decayed(0).uses_psf == 0
+    assert Decayed(0.1).num_buffers == Decayed(0.1).uses_psf == 1
 
 
 @pytest.mark.parametrize(("floor", "num_reused"), [(0.0, 11), (0.5**6, 6)])

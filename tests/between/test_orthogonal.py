@@ -20,10 +20,10 @@ def flat(tensors: list[Tensor]) -> Tensor:
 
 def remembered(between: Orthogonal, g: list[Tensor], gs: list[Tensor]) -> list[Tensor]:
     memory = [sharp - plain for sharp, plain in zip(gs, g, strict=True)]
-    between.remember(
-        memory, gs, torch.cat([t.flatten().float() if t.dtype == torch.bfloat16 else t.flatten() for t in g]).norm()
-    )
-    return memory
+    norm = torch.cat([t.flatten().float() if t.dtype == torch.bfloat16 else t.flatten() for t in g]).norm()
+    found = between.at_sample(gs, memory, norm)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("distance", [1.0, 1e-3, 1e-6])
@@ -53,7 +53,7 @@ def test_adds_the_direction_at_the_gradients_own_length() -> None:
     before, kept = flat(gradients), flat(memory)
     for _ in range(2):  # the memory may be used again and again
         again = [g.clone() for g in gradients]
-        Orthogonal(0.7).reuse_(again, memory, 1, flat(gradients).norm())
+        Orthogonal(0.7).reuse_(again, memory, 1, flat(gradients).norm)
         torch.testing.assert_close(flat(again), before + 0.7 * before.norm() * kept)
     assert torch.equal(flat(memory), kept)
 
@@ -79,5 +79,5 @@ def test_gradients_of_zero_are_no_trouble() -> None:
 
 
 def test_scale_zero_asks_for_no_memory() -> None:
-    assert not Orthogonal(0).keeps_memory
-    assert Orthogonal(0.1).keeps_memory
+    assert Orthogonal(0).num_buffers == Orthogonal(0).uses_psf == 0
+    assert Orthogonal(0.1).uses_psf

@@ -19,14 +19,6 @@ class Opened:
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(path.as_uri())
 
-    def draw_all(self) -> int:
-        """Scroll so that every figure is drawn; returns how many there are."""
-        plots = self.page.locator(".plot")
-        for number in range(plots.count()):
-            plots.nth(number).scroll_into_view_if_needed()
-            plots.nth(number).locator("svg").first.wait_for()
-        return plots.count()
-
 
 @pytest.fixture(scope="module")
 def open_page(browser: object) -> Iterator[object]:

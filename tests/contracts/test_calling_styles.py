@@ -70,7 +70,7 @@ def test_giving_up_puts_everything_back(method: str, interruption: str) -> None:
             assert_same(run.weights(), weights)
             assert run.model[2].track_running_stats
             assert_same(run.optimizer.state_dict(), before["optimizer"])
-            with pytest.raises(RuntimeError, match="nothing to step on"):
+            with pytest.raises(RuntimeError, match="without a closure"):
                 run.optimizer.step()
         # The first pass was the loop's own: its statistics and draws are the loop's to take back.
         run.model.load_state_dict(before["model"])
@@ -121,7 +121,7 @@ def test_step_alone_says_what_a_closure_is(method: str) -> None:
 def test_step_twice_after_one_perturb_is_refused() -> None:
     run = Run("sam")
     run.step_without_closure(0)
-    with pytest.raises(RuntimeError, match="nothing to step on"):
+    with pytest.raises(RuntimeError, match="without a closure"):
         run.optimizer.step()
 
 

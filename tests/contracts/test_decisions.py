@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-import vsam
 from contract_table import LENGTH, Run, assert_same, every_method, network, seed_everything
 
 
@@ -70,9 +69,3 @@ def test_nothing_is_drawn_from_the_global_generators(method: str) -> None:
     assert torch.equal(torch.get_rng_state(), torch_state)
     assert random.getstate() == python
     assert (numpy.random.get_state()[1] == words).all()
-
-
-@pytest.mark.parametrize("method", ["vsam", "vsam-released"])
-def test_the_kind_says_when_it_decides(method: str) -> None:
-    assert isinstance(Run(method).optimizer.when, vsam.DecidesBefore)
-    assert isinstance(Run("ae-sam").optimizer.when, vsam.DecidesAfter)

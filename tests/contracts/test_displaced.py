@@ -89,7 +89,7 @@ def test_one_pass_away_from_the_weights_and_the_record_says_so(name: str, base: 
     expected = {"msam": [n > 0 for n in range(12)], "climbing": [n % 3 == 0 and n > 0 for n in range(12)]}
     assert displaced == expected.get(name, [n % 4 != 0 for n in range(12)])
     assert run.optimizer.num_samples == (3 if name == "displaced" else 0)
-    assert run.optimizer.price == 1 + run.optimizer.num_samples / 12 == run.optimizer.expected_price
+    assert run.optimizer.cost == 1 + run.optimizer.num_samples / 12 == run.optimizer.expected_cost
 
 
 @every_mixture
@@ -170,7 +170,7 @@ def test_frozen_and_left_out_parameters_do_not_move() -> None:
 def test_a_loop_without_a_closure_is_told_what_to_write(name: str) -> None:
     run = _Run(name)
     losses_of(run.model, 0).mean().backward()
-    with pytest.raises(RuntimeError, match=r"(?s)too late to perturb.*optimizer.step\(closure\)"):
+    with pytest.raises(RuntimeError, match=r"(?s)too late.*optimizer.step\(closure\)"):
         run.optimizer.perturb()
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import vsam
 from contract_table import BASES, LENGTH, METHODS, Run, assert_same, every_method, every_style, network
-from vsam.parameters import Parameters
+from vsam._step.parameters import Parameters
 
 
 def _grouped(method: str, *options: dict[str, Any]) -> Run:
@@ -170,7 +170,7 @@ def test_watching_follows_the_order_of_the_model() -> None:
     base = torch.optim.SGD(groups, lr=0.1)
     with_model, without = vsam.VSAM(base, model=model, watch=2), vsam.VSAM(base, watch=2)
     for optimizer, watched in ((with_model, model[5]), (without, model[2])):
-        members = Parameters(base.param_groups, optimizer.model).all
+        members = Parameters([base], optimizer.model).all
         chosen = {id(members.parameters[i]) for i in members.last(optimizer.when.watch)}
         assert chosen == {id(parameter) for parameter in watched.parameters()}
 

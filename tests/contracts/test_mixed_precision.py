@@ -77,7 +77,7 @@ def test_overflow_skips_and_lowers_the_scale(method: str, style: str, at_pass: i
     run = _Scaled(method)
     for number in range(2):
         STYLES[style](run, number)
-    run.optimizer._history.num_steps = 0  # SAM-5 and LookSAM-5 sample again
+    run.optimizer._records.num_steps = 0  # SAM-5 and LookSAM-5 sample again
     if method == "ae-sam":
         run.optimizer.when.mean = None  # type: ignore[attr-defined]  # and so does AE-SAM
     weights, scale = run.weights(), run.scaler.get_scale()
@@ -197,7 +197,7 @@ def test_torchs_own_scaler_after_perturb_leaves_the_weights_back() -> None:
 def test_stepping_twice_before_update_is_refused() -> None:
     run = _Scaled("sam")
     run.scaler.step(run.optimizer, lambda: run._pass(0))
-    with pytest.raises(RuntimeError, match=r"already been called.*update\(\)"):
+    with pytest.raises(RuntimeError, match=r"called.*update\(\)"):
         run.scaler.step(run.optimizer, lambda: run._pass(1))
 
 

@@ -12,12 +12,12 @@ from torch.nn.parallel import DistributedDataParallel
 import vsam
 from contract_table import Run, assert_same, every_method, losses_of
 from processes import assert_checks_pass
-from vsam import tensors
+from vsam._step import foreach
 
 
 @every_method
 def test_a_closure_that_fills_its_own_buffers(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensors, "_SMALL", 20)  # some of the network's tensors are above, some below
+    monkeypatch.setattr(foreach, "_SMALL", 20)  # some of the network's tensors are above, some below
     expected, run = Run(method, "momentum").go(last=8), Run(method, "momentum")
     buffers = {parameter: torch.zeros_like(parameter) for parameter in run.model.parameters()}
 
@@ -55,7 +55,7 @@ def _network(width: int) -> nn.Sequential:
 
 
 def check_gradients_that_are_views_of_ddps_buckets(rank: int, folder: Path) -> None:
-    width = 1 + math.isqrt(tensors._SMALL)  # so that the tensor itself is at stake, not a copy beside others
+    width = 1 + math.isqrt(foreach._SMALL)  # so that the tensor itself is at stake, not a copy beside others
     model = _network(width)
     inputs = torch.randn(8, width, generator=torch.Generator().manual_seed(1))
     # A bucket of the size of one tensor, so that its gradient is the whole bucket.

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from contract_table import LENGTH, ORDINARY, Base, Run, assert_same, every_method, every_ordinary_case
-from vsam import tensors
+from vsam._step import foreach
 
 FUSED: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "fused sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, fused=True),
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:A gradient was not finite:Runtim
 @pytest.fixture(autouse=True, params=["cpu", "nowhere"], ids=["host", "device"])
 def _where_numbers_are(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the host a fused base is asked first, on a device it decides by itself."""
-    monkeypatch.setattr(tensors, "HOST", request.param)
+    monkeypatch.setattr(foreach, "HOST", request.param)
 
 
 def _poisoned_step(
@@ -85,7 +85,7 @@ def test_nothing_is_touched(method: str, base: str, at_pass: int) -> None:
         assert_same(_without_counters(after), _without_counters(before))
         if number % 2:  # so that the next poisoned step finds state and memory
             run.step(number)
-            run.optimizer._history.num_steps -= 1
+            run.optimizer._records.num_steps -= 1
     assert num_skipped >= 3
 
 
@@ -154,7 +154,7 @@ def test_fused_base_keeps_the_age_and_the_memory(method: str) -> None:
     """After a skipped sample the old memory goes on at the age that it has."""
     run = Run(method, FUSED["fused momentum"]).go(last=14)
     memory, age = list(run.optimizer._memory.values), run.optimizer.last.age
-    run.optimizer.when.wants_sample = lambda step: True  # type: ignore[attr-defined, method-assign]
+    run.optimizer.when.before = lambda step: True  # type: ignore[attr-defined, method-assign]
     _poisoned_step(run, 20, 2, math.nan)
     assert run.optimizer.last is not None
     assert run.optimizer.last.skipped
@@ -163,7 +163,7 @@ def test_fused_base_keeps_the_age_and_the_memory(method: str) -> None:
 
 
 def test_fused_skips_are_reported_without_being_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensors, "HOST", "nowhere")
+    monkeypatch.setattr(foreach, "HOST", "nowhere")
     run = Run("sam-5", FUSED["fused sgd"]).go(last=2)
     _poisoned_step(run, 0, 1, math.nan)
     with pytest.warns(RuntimeWarning, match="not finite"):
@@ -229,7 +229,7 @@ def test_a_device_gives_what_the_host_gives(method: str, base: Base, monkeypatch
     """There, numbers are not looked at before they must be."""
     runs = []
     for host in ("cpu", "nowhere"):
-        monkeypatch.setattr(tensors, "HOST", host)
+        monkeypatch.setattr(foreach, "HOST", host)
         runs.append(Run(method, base))
         for number in range(18):
             _poisoned_step(runs[-1], number, (0, 1, 0, 2, 0)[number % 5], math.nan)

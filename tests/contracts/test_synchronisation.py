@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import vsam
+from benchmarks.counts import count_operators, count_syncs
 from contract_table import METHODS, ORDINARY, argument, every_method, losses_of
-from vsam.lab.bench.counts import count_operators, count_syncs
 
 
 def _waits(action: Callable[[], object]) -> int:

@@ -9,13 +9,16 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
     get_model_state_dict,
     get_optimizer_state_dict,
+    get_state_dict,
     set_model_state_dict,
     set_optimizer_state_dict,
 )
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import AdamW
 
 import vsam
 from contract_table import assert_same
@@ -153,20 +156,39 @@ def _parts(training: Training) -> tuple[nn.Module, vsam.SharpnessAware]:
 
 
 @pytest.mark.parametrize("num_steps", [0, 2])
-def test_torchs_own_functions_are_refused_before_they_change_anything(num_steps: int) -> None:
-    model = nn.Linear(2, 1)
-    optimizer = vsam.VSAM(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model=model)
+@pytest.mark.parametrize("has_gradient", [False, True])
+@pytest.mark.parametrize("method", [vsam.VSAM, vsam.ESAM])
+@pytest.mark.parametrize("full", [False, True])
+def test_torchs_own_functions_are_refused_and_change_nothing(
+    num_steps: int, has_gradient: bool, method: Any, full: bool
+) -> None:
+    model, twin = nn.Linear(2, 1), nn.Linear(2, 1)
+    base, other = (AdamW([{"params": [m.weight]}, {"params": [m.bias], "lr": 0.3}], lr=0.1) for m in (model, twin))
+    optimizer = method(base, model=model)
+
+    def loss(keep: Any = None) -> Tensor:
+        return model(torch.ones(3, 2)[slice(None) if keep is None else keep]).mean(1)
+
     for _ in range(num_steps):
-        optimizer.step(lambda: model(torch.ones(3, 2)).sum().backward())
+        optimizer.step(loss if method is vsam.ESAM else lambda: loss().sum().backward())
     optimizer.zero_grad()
+    if has_gradient:
+        loss().sum().backward()
+    options = StateDictOptions(full_state_dict=full)
+    saved = get_optimizer_state_dict(twin, other)
+    before = copy.deepcopy([optimizer.state_dict(), [(p, p.grad) for p in model.parameters()]])
     for call in (
-        lambda: get_optimizer_state_dict(model, optimizer),
-        lambda: set_optimizer_state_dict(model, optimizer, optim_state_dict={"state": {}, "param_groups": []}),
+        lambda: get_optimizer_state_dict(model, optimizer, options=options),
+        lambda: get_state_dict(model, [optimizer], options=options),
+        lambda: set_optimizer_state_dict(
+            model, optimizer, optim_state_dict={"state": {}, "param_groups": []}, options=options
+        ),
+        lambda: set_optimizer_state_dict(model, optimizer, optim_state_dict=saved, options=options),
     ):
-        with pytest.raises(RuntimeError, match="StatefulOptimizer\\(model, optimizer\\)"):
+        with pytest.raises(RuntimeError, match="StatefulOptimizer"):
             call()
-    assert optimizer.param_groups[0]["lr"] == 0.1
-    assert all(parameter.grad is None for parameter in model.parameters())
+        after = [optimizer.state_dict(), [(p, p.grad) for p in model.parameters()]]
+        assert repr(after) == repr(before)
     get_optimizer_state_dict(model, optimizer.base)
 
 

@@ -26,7 +26,7 @@ METHODS: dict[str, Make] = {
     "ae-sam": lambda base, **o: vsam.AESAM(base, rho=0.1, total_steps=12, **o),
     "vsam": lambda base, **o: vsam.VSAM(base, rho=0.1, **LAW, **o),
     "vsam-a": lambda base, **o: vsam.VSAM(base, rho=0.1, gamma=0, watch=2, **LAW, **o),
-    "budget": lambda base, **o: vsam.VSAM(base, rho=0.1, budget=0.4, total_steps=12, **o),
+    "budget": lambda base, **o: vsam.VSAM(base, rho=0.1, budget=0.4, **o),
 }
 
 

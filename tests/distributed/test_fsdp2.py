@@ -1,5 +1,6 @@
 """`fully_shard`: two processes with half of the batch and half of the weights equal one process with all of both."""
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import vsam
 from processes import assert_checks_pass, run_page
-from vsam import shards
+from vsam._step.foreach import FlatBuffers, WeightBackup
+from vsam.distributed import shards
 
 Make = Callable[..., vsam.SharpnessAware]
 METHODS: dict[str, Make] = {
@@ -95,12 +97,12 @@ def check_psf_and_copy_of_the_weights_stay_sharded(rank: int, folder: Path) -> N
     def closure() -> Tensor:
         loss = model(_batch(0)).square().mean()
         loss.backward()
-        step = optimizer._pending
-        assert step is not None
-        if step.way_back:
-            assert step._plain is not None
-            seen.append(sum(buffer.numel() for buffer in step._plain.buffers))
-            seen.append(sum(group._buffer.numel() for group in step.members.places._small))
+        if optimizer.is_second_pass:
+            alive = [thing for thing in gc.get_objects() if type(thing) in (FlatBuffers, WeightBackup)]
+            kept = [buffer for thing in alive if type(thing) is FlatBuffers for buffer in thing.buffers]
+            seen.append(sum(buffer.numel() for buffer in kept))
+            backups = [buffer for thing in alive for buffer in getattr(thing, "_buffers", [])]
+            seen.append(sum(buffer.numel() for buffer in backups))
         return loss
 
     optimizer.step(closure)

@@ -16,7 +16,7 @@ QUICK = ("--tiny", *(part for change in QUICK_CHANGES for part in ("--set", chan
 
 _numbers = itertools.count()
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(["torch._dynamo", "vsam.lab.cli.app", "vsam.lab.comparison.picture"])
+_server.set_forkserver_preload(["torch._dynamo", "vsam.lab.cli.app", "vsam.lab.report.figures"])
 
 
 @dataclass

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
-from vsam.lab.comparison.rows import Row
 from vsam.lab.recipes.load import load_recipe
-from vsam.lab.runs.train import Run, load_data
+from vsam.lab.rows import Row
+from vsam.lab.train import Trainer, load_data
 
 CPU = torch.device("cpu")
 # Six steps an epoch, two epochs: the smallest run that has all that a run has.
@@ -18,9 +18,9 @@ def quick_recipe(*changes):
     return load_recipe("fashion-mini", tiny=True, changes=(*QUICK_CHANGES, *changes))
 
 
-def open_run(path: Path, *changes: str) -> Run:
+def open_run(path: Path, *changes: str) -> Trainer:
     recipe = quick_recipe(*changes)
-    return Run(recipe, path, load_data(recipe, None, CPU), CPU)
+    return Trainer(recipe, path, load_data(recipe, None, CPU), CPU)
 
 
 def lines(path):
@@ -46,15 +46,8 @@ def assert_same(first, second):
 
 def without_time(line):
     """What is the same in every run of a recipe, however often it was saved and wherever it was trained."""
-    others = ("seconds", "ais", "turn", "date", "environment", "settings", "checksum", "checksums")
+    others = ("seconds", "ais", "turn", "date", "environment")
     return {name: value for name, value in line.items() if name not in others}
-
-
-def make_older(folder: Path) -> None:
-    """Have the checkpoint as it was before it held checksums."""
-    content = torch.load(folder / "checkpoint.pt", weights_only=True)
-    del content["lines"]
-    torch.save(content | {"version": 1}, folder / "checkpoint.pt")
 
 
 def assert_same_run(run, reference):

@@ -39,11 +39,6 @@ def test_the_command_that_makes_a_picture_is_in_its_section(page: str) -> None:
             assert COMMAND.search(section), f"{page}: no command beside the picture below {section.splitlines()[0]!r}"
 
 
-def test_the_drawing_of_a_step_is_what_its_program_draws() -> None:
-    program = _load(ROOT / "docs" / "draw_step.py")
-    assert (ROOT / "docs" / "figures" / "step.svg").read_text(encoding="utf-8") == program.draw()
-
-
 def test_every_page_is_listed_on_the_first_one_or_on_its_folders() -> None:
     for page in PAGES:
         if not page.startswith("docs/") or page == "docs/index.md":

@@ -15,6 +15,7 @@ from pages.read import PAGES, ROOT, Block, blocks, sides
 LANGUAGES = {"python", "diff", "sh", "bash", "toml", "text"}
 
 ELSEWHERE = {
+    ("docs/design.md", "python"): ("tests/pages/test_design.py", 1),  # compared with the source
     ("docs/loops/transformers.md", "python"): ("tests/integrations/test_loop_pages.py", 4),
     ("docs/loops/transformers.md", "diff"): ("tests/integrations/test_loop_pages.py", 1),
     ("docs/loops/accelerate.md", "python"): ("tests/integrations/test_loop_pages.py", 1),
@@ -27,7 +28,7 @@ ELSEWHERE = {
     ("docs/methods/lsq.md", "python"): ("tests/quantize/test_documentation.py", 1),
     ("docs/methods/mesa.md", "python"): ("tests/trajectory/test_documentation.py", 1),
     ("docs/methods/saf.md", "python"): ("tests/trajectory/test_documentation.py", 1),
-    ("docs/your-own.md", "python"): ("tests/lab/test_own.py", 1),
+    ("docs/your-own.md", "python"): ("tests/lab/test_plugins.py", 1),
 }
 """Pages whose snippets need packages or processes: which test runs them, and how many there are. A new one must be
 added to that test before the number is raised."""

@@ -1,6 +1,7 @@
 """A measurement leaves no trace, also where it fails."""
 
 import random
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -95,6 +96,36 @@ def test_everything_is_as_before_after_an_exception(kind: type[BaseException]) -
     assert_same(before, everything(model, given))
 
 
+def interrupt_at(number: int) -> Any:
+    """A trace function that interrupts at the line of this number in the module that restores everything."""
+    lines = iter(range(1, number + 1))
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        if not frame.f_code.co_filename.endswith("sharpness/session.py"):
+            return None
+        if event == "line" and next(lines, None) == number:
+            raise KeyboardInterrupt
+        return trace
+
+    return trace
+
+
+def test_everything_is_as_before_after_an_interrupt_at_any_line() -> None:
+    model, given = noisy(), loader()
+    before, number, was_interrupted = everything(model, given), 0, True
+    while was_interrupted:
+        number, was_interrupted = number + 1, False
+        sys.settrace(interrupt_at(number))
+        try:
+            measure(model, drawing, given, what="ascent", mode="train")
+        except KeyboardInterrupt:
+            was_interrupted = True
+        finally:
+            sys.settrace(None)
+        assert_same(before, everything(model, given))
+    assert number > 100
+
+
 def test_dropout_and_shuffling_are_the_same_in_every_pass() -> None:
     """Otherwise the noise of dropout would be taken for sharpness."""
     model, given = noisy(), loader()
@@ -182,7 +213,7 @@ def test_measuring_between_steps_changes_nothing_about_the_run() -> None:
         (iter([1]), r"write list\(batches\)"),
         (torch.ones(3, 4), r"\[\(inputs, targets\)\]"),
         ([], "batches is empty"),
-        ([(1, 2)], "weighted by their size"),
+        ([(1, 2)], "counts the samples"),
     ],
 )
 def test_batches_that_cannot_be_are_explained(given: Any, message: str) -> None:

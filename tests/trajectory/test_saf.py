@@ -174,11 +174,11 @@ def test_any_integers_and_repeated_ones_are_indices(dtype):
 @pytest.mark.parametrize(
     ("indices", "reason"),
     [
-        (None, "got NoneType: SAF remembers logits by example"),
+        (None, "got NoneType: .* example's index"),
         ([0, 1], "got list"),
         (torch.tensor([0.0, 1.0]), r"must be integers .*, got torch.float32"),
         (torch.tensor([True, False]), "got torch.bool"),
-        (torch.tensor([0]), r"2 in this batch, got shape \(1,\)"),
+        (torch.tensor([0]), r"one index per example, 2, got shape \(1,\)"),
         (torch.tensor([[0, 1]]), r"got shape \(1, 2\)"),
         (torch.tensor([0, -1]), "must be between 0 and 23 .*, got -1"),
         (torch.tensor([24, 0]), "must be between 0 and 23 .*, got 24"),

@@ -10,7 +10,7 @@ from vsam import Bernoulli
 def test_draws_as_its_seed_says() -> None:
     when, draws = Bernoulli(0.3, seed=5), random.Random(5)
     expected = [draws.random() < 0.3 for _ in range(1000)]
-    assert [when.wants_sample(step) for step in range(1, 1001)] == expected
+    assert [when.before(step) for step in range(1, 1001)] == expected
     assert 250 < sum(expected) < 350
     assert when.rate == when.expected_rate == 0.3
 
@@ -18,14 +18,14 @@ def test_draws_as_its_seed_says() -> None:
 def test_continues_from_its_state() -> None:
     when, other = Bernoulli(0.5, seed=1), Bernoulli(0.5, seed=2)
     for step in range(1, 20):
-        when.wants_sample(step)
+        when.before(step)
     other.load_state_dict(when.state_dict())
-    assert [other.wants_sample(s) for s in range(50)] == [when.wants_sample(s) for s in range(50)]
+    assert [other.before(s) for s in range(50)] == [when.before(s) for s in range(50)]
 
 
 def test_a_certain_one_is_always() -> None:
     when = Bernoulli(1)
-    assert all(when.wants_sample(step) for step in range(1, 100))
+    assert all(when.before(step) for step in range(1, 100))
 
 
 @pytest.mark.parametrize("rate", [0, -0.1, 1.1, "often"])

@@ -14,7 +14,7 @@ from vsam import GradientThreshold
 def decisions(when: GradientThreshold, norms: list[float]) -> list[bool]:
     result = []
     for step, norm in enumerate(norms, start=1):
-        result.append(when.wants_sample(step, norm))
+        result.append(when.after(step, norm))
         when.advance(step, result[-1], was_skipped=False)
     return result
 
@@ -49,8 +49,8 @@ def test_about_half_of_the_steps_are_sampled_with_the_published_settings() -> No
 
 
 def test_the_first_step_samples_whatever_the_threshold() -> None:
-    assert GradientThreshold(10, high=1e9).wants_sample(1, 0.0)
-    assert GradientThreshold(10, high=1e9).wants_sample(1, 5.0)
+    assert GradientThreshold(10, high=1e9).after(1, 0.0)
+    assert GradientThreshold(10, high=1e9).after(1, 5.0)
 
 
 def test_the_threshold_starts_at_high_and_stays_at_low_beyond_the_end() -> None:
@@ -58,7 +58,7 @@ def test_the_threshold_starts_at_high_and_stays_at_low_beyond_the_end() -> None:
     def reaches(step: int, c_low: float, c_high: float) -> bool:
         when = GradientThreshold(10, delta=0.5, low=c_low, high=c_high)
         when.load_state_dict({"mean": 4.0, "variance": 0.0})
-        return when.wants_sample(step, 3.0)
+        return when.after(step, 3.0)
 
     assert not reaches(1, c_low=1.0, c_high=2.0)  # t = 0: c = high
     assert reaches(1, c_low=2.0, c_high=1.0)
@@ -78,7 +78,7 @@ def test_asking_changes_nothing_until_the_step_has_ended() -> None:
     when = GradientThreshold(10)
     decisions(when, [1.0, 2.0])
     before = when.state_dict()
-    when.wants_sample(3, 100.0)
+    when.after(3, 100.0)
     assert when.state_dict() == before
     when.advance(3, True, was_skipped=True)
     assert when.state_dict() == before, "a skipped step must not enter the law"
@@ -91,7 +91,7 @@ def test_a_norm_that_is_not_finite_is_neither_sampled_nor_remembered(norm: float
     when = GradientThreshold(10)
     decisions(when, [1.0, 2.0])
     before = when.state_dict()
-    assert not when.wants_sample(3, norm)
+    assert not when.after(3, norm)
     when.advance(3, False, was_skipped=True)
     assert when.state_dict() == before
 

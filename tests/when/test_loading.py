@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vsam import GradientThreshold, ReleasedVariation, Sample, Variation, When
+from vsam import GradientThreshold, ReleasedVariation, Variation, When
 
 N = 10
 LAWS = [Variation, ReleasedVariation]
@@ -23,10 +23,9 @@ def make(law: type[Variation], seed: int = 0) -> Variation:
 
 def lead(when: Variation, norms: Callable[[int], tuple[float, float]], num_steps: int) -> None:
     for step in range(1, num_steps + 1):
-        was_sampled = when.wants_sample(step)
+        was_sampled = when.before(step)
         if was_sampled:
-            psf_norm, grad_norm = torch.tensor(norms(step), dtype=torch.float64)
-            when.observe(Sample(psf_norm, grad_norm))
+            when.observe(*torch.tensor(norms(step), dtype=torch.float64))
         when.advance(step, was_sampled, was_skipped=False)
 
 
@@ -156,7 +155,7 @@ def test_what_a_run_saves_is_taken_and_continues_the_same(
     state = when.state_dict()
     other.load_state_dict(copy.deepcopy(state))
     assert other.state_dict() == state
-    assert [other.wants_sample(start + i) for i in range(1, 50)] == [when.wants_sample(start + i) for i in range(1, 50)]
+    assert [other.before(start + i) for i in range(1, 50)] == [when.before(start + i) for i in range(1, 50)]
 
 
 @pytest.mark.parametrize("mean", ["1", True, [1.0], math.nan, math.inf, -0.1])
@@ -179,6 +178,6 @@ def test_a_variance_that_cannot_be_is_refused(variance: Any) -> None:
 def test_whatever_threshold_a_run_saves_is_taken(norms: list[float], delta: float) -> None:
     when, other = GradientThreshold(10, delta), GradientThreshold(10, delta)
     for step, norm in enumerate(norms, start=1):
-        when.advance(step, when.wants_sample(step, norm), was_skipped=False)
+        when.advance(step, when.after(step, norm), was_skipped=False)
     other.load_state_dict(when.state_dict())
     assert other.state_dict() == when.state_dict()

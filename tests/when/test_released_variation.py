@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vsam import ReleasedVariation, Sample, Variation
+from vsam import ReleasedVariation, Variation
 
 N = 10
 
@@ -18,11 +18,11 @@ def run(when: Variation, steps: Iterable[int], seed: int = 0, trend: float = 1.0
     """Lead `when` through steps as the optimizer does; returns each step's decision and the s that it was under."""
     told = []
     for step in steps:
-        told.append((when.wants_sample(step), when.s))
+        told.append((when.before(step), when.s))
         if told[-1][0]:
             draws = random.Random(1000 * seed + step)
             norm = torch.tensor(draws.lognormvariate(0, 0.4) * trend**step, dtype=torch.float64)
-            when.observe(Sample(norm, torch.ones_like(norm)))
+            when.observe(norm, torch.ones_like(norm))
         when.advance(step, told[-1][0], was_skipped=False)
     return told
 

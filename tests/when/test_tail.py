@@ -8,9 +8,9 @@ from vsam import Tail
 @pytest.mark.parametrize(("share", "total", "first"), [(0.1, 100, 91), (0.25, 10, 9), (0.3, 10, 8), (1.0, 5, 1)])
 def test_samples_the_last_steps(share: float, total: int, first: int) -> None:
     when = Tail(share, total)
-    assert [step for step in range(1, total + 1) if when.wants_sample(step)] == list(range(first, total + 1))
+    assert [step for step in range(1, total + 1) if when.before(step)] == list(range(first, total + 1))
     assert when.num_tail == total + 1 - first == round(share * total)
-    assert when.wants_sample(total + 1)
+    assert when.before(total + 1)
     assert when.rate == when.expected_rate == share
 
 

@@ -10,25 +10,24 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from vsam import Sample, Variation
-from vsam.when import ReleasedVariation
+from vsam import Variation
 
 N, M = 10, 5
 
 
-def sample(psf_norm: float, grad_norm: float = 1.0) -> Sample:
-    values = torch.tensor([psf_norm, grad_norm], dtype=torch.float64)
-    return Sample(values[0], values[1])
+def sample(psf_norm: float, grad_norm: float = 1.0) -> list[Tensor]:
+    return [torch.tensor(norm, dtype=torch.float64) for norm in (psf_norm, grad_norm)]
 
 
 def run(when: Variation, steps: Iterable[int], norms: Callable[[int], tuple[float, float]]) -> list[bool]:
     """Lead `when` through steps as the optimizer does; `norms` gives ‖PSF‖ and ‖g‖ of a step."""
     decisions = []
     for step in steps:
-        decisions.append(when.wants_sample(step))
+        decisions.append(when.before(step))
         if decisions[-1]:
-            when.observe(sample(*norms(step)))
+            when.observe(*sample(*norms(step)))
         when.advance(step, decisions[-1], was_skipped=False)
     return decisions
 
@@ -177,7 +176,7 @@ def test_whatever_the_norms_s_is_a_number_within_its_bounds(norms: list[tuple[fl
 def test_s_waits_for_n_ratios_and_n_variances(num_samples: int, is_updated: bool) -> None:
     when = Variation(alpha=0.5, window=N, start=0)
     for i in range(num_samples):
-        when.observe(sample(*noise(2)(i)))
+        when.observe(*sample(*noise(2)(i)))
     when.advance(3 * N, was_sampled=False, was_skipped=False)
     assert (when.change_var is not None) == is_updated
     assert (when.s != 1) == is_updated
@@ -186,8 +185,8 @@ def test_s_waits_for_n_ratios_and_n_variances(num_samples: int, is_updated: bool
 def test_a_change_from_zero_counts_as_none() -> None:
     when = Variation(alpha=0.5, window=N, start=0, initial_samples=3)
     for _ in range(2 * N - 2):
-        when.observe(sample(0.0))
-    when.observe(sample(1.0))
+        when.observe(*sample(0.0))
+    when.observe(*sample(1.0))
     when.advance(3 * N, was_sampled=False, was_skipped=False)
     assert when.details() == {"s": 3, "change_var": 0, "change_norm": 0}
 
@@ -215,9 +214,9 @@ def test_a_gradient_of_zero_does_not_break_the_law() -> None:
 def test_a_sample_that_is_not_finite_does_not_enter_the_law() -> None:
     clean, dirty = Variation(alpha=0.5, window=N, start=0), Variation(alpha=0.5, window=N, start=0)
     for i in range(2 * N - 1):
-        clean.observe(sample(*noise(2)(i)))
-        dirty.observe(sample(*noise(2)(i)))
-    dirty.observe(sample(math.nan, math.inf))
+        clean.observe(*sample(*noise(2)(i)))
+        dirty.observe(*sample(*noise(2)(i)))
+    dirty.observe(*sample(math.nan, math.inf))
     for when in (clean, dirty):
         when.advance(3 * N, was_sampled=False, was_skipped=False)
     assert dirty.details() == clean.details()
@@ -228,16 +227,16 @@ def test_a_sample_that_is_not_finite_does_not_enter_the_law() -> None:
 def test_a_norm_or_ratio_beyond_the_range_of_floats_does_not_enter_the_law(norms: tuple[float, float]) -> None:
     clean, dirty = Variation(alpha=0.5, window=N, start=0), Variation(alpha=0.5, window=N, start=0)
     for i in range(2 * N):
-        clean.observe(sample(*noise(2)(i)))
-        dirty.observe(sample(*noise(2)(i)))
-        dirty.observe(sample(*norms))
+        clean.observe(*sample(*noise(2)(i)))
+        dirty.observe(*sample(*noise(2)(i)))
+        dirty.observe(*sample(*norms))
     assert dirty.state_dict() == clean.state_dict()
 
 
 def test_changes_whose_sum_is_beyond_the_range_of_floats_have_a_mean() -> None:
     when = Variation(alpha=0.5, window=N, start=0)
     for i in range(2 * N):
-        when.observe(sample(1e153 if i % 2 else 1e-155))
+        when.observe(*sample(1e153 if i % 2 else 1e-155))
     when.advance(3 * N, was_sampled=False, was_skipped=False)
     assert when.change_norm == pytest.approx(5 / 9 * 1e308)
     assert when.s == 8
@@ -252,7 +251,7 @@ def test_saving_does_not_change_the_run(bad_share: float) -> None:
     def lead(saves: bool) -> dict[str, float | None]:
         when = Variation(alpha=0.5, window=N, start=95)
         for step in range(1, 96):
-            when.observe(sample(math.nan if is_bad[step] else noise(2)(step)[0]))
+            when.observe(*sample(math.nan if is_bad[step] else noise(2)(step)[0]))
             when.advance(step, was_sampled=True, was_skipped=False)
             if saves and step % 7 == 0:
                 when.load_state_dict(when.state_dict())
@@ -273,14 +272,3 @@ def test_a_loaded_state_continues_with_the_same_decisions() -> None:
     second.load_state_dict(first.state_dict())
     assert decisions + run(second, range(78, 201), norms) == expected
     assert second.state_dict() == whole.state_dict()
-
-
-@pytest.mark.parametrize("kind", [Variation, ReleasedVariation])
-def test_what_waits_in_a_long_start_phase_is_taken_in_window_by_window(kind: type[Variation]) -> None:
-    """It is copied at every step, in case that the step fails."""
-    when = kind(window=10, slices=5, start=300, max_rate=0.8)
-    for step in range(1, 300):
-        assert when.wants_sample(step)
-        when.observe(sample(float(step)))
-        when.advance(step, was_sampled=True, was_skipped=False)
-        assert len(when._waiting) == step % 10

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import vsam
-from vsam import Sample, Variation
+from vsam import Variation
 
 N = 10
 
@@ -28,9 +28,9 @@ class Network(nn.Module):
 class Listening(Variation):
     """Variation that keeps what it is shown."""
 
-    def observe(self, sample: Sample) -> None:
-        self.shown = (float(sample.psf_norm), float(sample.grad_norm))
-        super().observe(sample)
+    def observe(self, psf_norm: torch.Tensor, grad_norm: torch.Tensor) -> None:
+        self.shown = (float(psf_norm), float(grad_norm))
+        super().observe(psf_norm, grad_norm)
 
 
 @pytest.mark.parametrize("watch", [1, 2, 3, 10, None])

@@ -6,19 +6,22 @@ import pytest
 import torch
 
 from contract_table import Run, assert_same, through_a_file
-from vsam import Friendly
+from vsam import Always, Friendly, Plain
+from vsam.registry import describe
 
 
 def test_direction_and_average() -> None:
     where, g, m = Friendly(sigma=0.5, decay=0.75), [torch.tensor([4.0, 8.0])], [torch.tensor([2.0, -2.0])]
     assert where.directions(g, m)[0].tolist() == [3.0, 9.0]
-    where.follow_(m, g)
-    assert m[0].tolist() == [2.5, 0.5]
+    average = where.remember(g, m)
+    assert average is not None
+    assert average[0].tolist() == [2.5, 0.5]
+    assert m[0].tolist() == [2.0, -2.0]
     assert g[0].tolist() == [4.0, 8.0]
 
 
 def test_nothing_taken_out_is_sam_to_the_bit() -> None:
-    assert not Friendly(sigma=0).keeps_memory
+    assert not Friendly(sigma=0).num_buffers
     assert_same(Run("friendly-sam", "momentum", sigma=0).go().weights(), Run("sam", "momentum").go().weights())
 
 
@@ -71,3 +74,8 @@ def test_a_base_that_fails_leaves_the_average_alone() -> None:
         run.step(3)
     handle.remove()
     assert_same(run.optimizer.state_dict()["sharpness"], before)
+
+
+def test_without_an_average_to_subtract_it_is_described_as_sam() -> None:
+    assert "Published as SAM (" in describe(Always(), Friendly(sigma=0), Plain())
+    assert "Published as Friendly SAM (" in describe(Always(), Friendly(), Plain())

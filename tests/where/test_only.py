@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 import vsam
-from vsam.parameters import norm_parameters
 
 
 class LlamaRMSNorm(nn.Module):
@@ -38,10 +37,9 @@ def _closure(model: nn.Module, seen: list[list[Tensor]]) -> Callable[[], Tensor]
 
 
 PARTS: dict[str, vsam.Where] = {
-    "global": vsam.GlobalNorm(0.1, only="norm"),
-    "adaptive": vsam.AdaptiveNorm(0.1, only="norm"),
-    "subset": vsam.RandomSubset(0.1, beta=1.0, only="norm"),
-    "friendly": vsam.Friendly(0.1, only="norm"),
+    name: getattr(vsam, name)(0.1, only="norm", **({"beta": 1.0} if name == "RandomSubset" else {}))
+    for name in vsam.where.__all__
+    if name not in ("Momentum", "PartOfBatch")  # whose offsets are not along the gradient of the batch
 }
 
 
@@ -63,7 +61,15 @@ def test_only_normalisation_layers_move_and_all_are_updated(name: str) -> None:
 
 def test_layers_are_known_by_their_class() -> None:
     model = nn.Sequential(nn.GroupNorm(2, 4), LlamaRMSNorm(), NormalisedLinear(2, 2), nn.BatchNorm2d(3, affine=False))
-    assert norm_parameters(model) == {*model[0].parameters(), *model[1].parameters()}
+    seen = []
+
+    def closure() -> None:
+        seen.append([parameter.detach().clone() for parameter in model.parameters()])
+        sum((parameter + 1).square().sum() for parameter in model.parameters()).backward()
+
+    vsam.SAM(torch.optim.SGD(model.parameters(), lr=0.1), model=model, only="norm").step(closure)
+    are_moved = [not torch.equal(first, second) for first, second in zip(*seen, strict=True)]
+    assert are_moved == [True, True, True, False, False]  # the first two layers' parameters
 
 
 def test_a_network_is_needed_and_must_have_such_layers() -> None:

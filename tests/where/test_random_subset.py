@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from vsam import tensors
+from vsam._step import foreach
 from vsam.where import GlobalNorm, RandomSubset
 
 
@@ -18,7 +18,7 @@ def gradients(count: int) -> list[torch.Tensor]:
 def offsets(where: GlobalNorm | RandomSubset, plain: list[torch.Tensor]) -> list[torch.Tensor]:
     """Where weights of zero end up, which is e itself, not rounded by an addition."""
     weights = [torch.zeros_like(g) for g in plain]
-    where.perturb_(weights, plain, [0.3] * len(plain), tensors.norm(plain))
+    where.perturb_(weights, plain, [0.3] * len(plain), foreach.norm(plain))
     return weights
 
 
@@ -35,7 +35,7 @@ def test_kept_tensors_follow_the_formula_and_the_others_stay() -> None:
 def test_gradients_are_left_alone_and_weights_stay_where_they_are_stored() -> None:
     weights, plain = [g + 1 for g in gradients(6)], gradients(6)
     storage = [w.data_ptr() for w in weights]
-    RandomSubset(0.3, beta=1.0).perturb_(weights, plain, [0.3] * 6, tensors.norm(plain))
+    RandomSubset(0.3, beta=1.0).perturb_(weights, plain, [0.3] * 6, foreach.norm(plain))
     assert [w.data_ptr() for w in weights] == storage
     assert not any(torch.equal(w, g + 1) for w, g in zip(weights, plain, strict=True))
     assert all(torch.equal(g, kept) for g, kept in zip(plain, gradients(6), strict=True))
@@ -44,9 +44,9 @@ def test_gradients_are_left_alone_and_weights_stay_where_they_are_stored() -> No
 def test_each_kept_tensor_has_its_own_radius() -> None:
     plain, rhos = gradients(3), [0.1, 0.0, 0.4]
     weights = [torch.zeros_like(g) for g in plain]
-    RandomSubset(0.3, beta=1.0).perturb_(weights, plain, rhos, tensors.norm(plain))
+    RandomSubset(0.3, beta=1.0).perturb_(weights, plain, rhos, foreach.norm(plain))
     for weight, gradient, rho in zip(weights, plain, rhos, strict=True):
-        torch.testing.assert_close(weight, rho * gradient / tensors.norm(plain), rtol=1e-11, atol=0)
+        torch.testing.assert_close(weight, rho * gradient / foreach.norm(plain), rtol=1e-11, atol=0)
 
 
 def test_only_kept_tensors_decide_whether_the_gradient_is_finite() -> None:

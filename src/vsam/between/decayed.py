@@ -1,9 +1,11 @@
 """Reuse the last PSF with a weight that decays, as vSAM does."""
 
+from collections.abc import Callable
+
 from torch import Tensor
 
-from vsam import tensors
-from vsam.errors import check_fraction
+from vsam._step import foreach
+from vsam.checks import check_fraction
 from vsam.parts import Between
 
 __all__ = ["Decayed"]
@@ -33,9 +35,14 @@ class Decayed(Between):
         self.floor = check_fraction("floor", floor)
 
     @property
-    def keeps_memory(self) -> bool:  # type: ignore[override]
+    def uses_psf(self) -> bool:  # type: ignore[override]
         """Whether there is anything to reuse."""
         return self.gamma > 0
+
+    @property
+    def num_buffers(self) -> int:  # type: ignore[override]
+        """The PSF, if it is reused."""
+        return int(self.gamma > 0)
 
     def weight(self, age: int) -> float:
         """γ^age, or 0 once it has fallen to the floor."""
@@ -48,14 +55,18 @@ class Decayed(Between):
             weight *= self.gamma
         return weight
 
-    def reuse_(self, gradients: list[Tensor], memory: list[Tensor], age: int, grad_norm: Tensor) -> None:
+    def at_sample(self, sharp: list[Tensor], psf: list[Tensor], grad_norm: Tensor) -> list[Tensor] | None:
+        """Remember the PSF, and step with gs."""
+        return psf if self.gamma > 0 else None
+
+    def reuse_(self, gradients: list[Tensor], memory: list[Tensor], age: int, norm: Callable[[], Tensor]) -> None:
         """`g ← g + γ^age · PSF`."""
         weight = self.weight(age)
         if weight > 0:
-            tensors.add_(gradients, memory, weight)
+            foreach.add_(gradients, memory, weight)
 
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
         if self.gamma == 0:
             return "uses the plain gradient in between"
         limit = f", until its weight has fallen to {self.floor:.3g}" if self.floor else ""

@@ -30,11 +30,13 @@ class Displaced(Plain):
                 "Displaced(Momentum(rho=0.05, sign=1))."
             )
         if where.share:
-            raise ValueError(
-                f"where must need no pass of its own, got {where!r}: use it at the samples, where=PartOfBatch(...)."
-            )
+            raise ValueError(f"where must need no pass of its own, got {where!r}: use where=PartOfBatch(…) instead.")
         self.where: KnowsBefore = where
 
+    def ahead(self) -> KnowsBefore:
+        """Return `where`."""
+        return self.where
+
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
         return f"takes the only gradient in between {self.where.describe()} (rho = {self.where.rho:g})"

@@ -1,5 +1,7 @@
 """Use the plain gradient between samples, as SAM-k and vSAM-A do."""
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from vsam.parts import Between
@@ -17,9 +19,9 @@ class Plain(Between):
         Plain()
     """
 
-    def reuse_(self, gradients: list[Tensor], memory: list[Tensor], age: int, grad_norm: Tensor) -> None:
+    def reuse_(self, gradients: list[Tensor], memory: list[Tensor], age: int, norm: Callable[[], Tensor]) -> None:
         """Leave the gradients alone."""
 
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
         return "uses the plain gradient in between"

@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from vsam import tensors
+from vsam._step import foreach
 from vsam.between.plain import Plain
-from vsam.errors import check_not_negative
+from vsam.checks import check_not_negative
 
 __all__ = ["SurrogateGap"]
 
@@ -32,18 +32,18 @@ class SurrogateGap(Plain):
         self.alpha = check_not_negative("alpha", alpha)
 
     @property
-    def changes_sample(self) -> bool:  # type: ignore[override]
+    def uses_psf(self) -> bool:  # type: ignore[override]
         """Whether there is anything to subtract."""
         return self.alpha > 0
 
-    def combine_(self, sharp: list[Tensor], psf: list[Tensor]) -> None:
+    def at_sample(self, sharp: list[Tensor], psf: list[Tensor], grad_norm: Tensor) -> None:
         """`gs ← gs + α · (PSF − c · gs)` with c = ⟨PSF, gs⟩ / ‖gs‖², which is the same since g = gs − PSF."""
-        length = tensors.norm(sharp)
-        c = (tensors.dot(psf, sharp) / length / length).masked_fill(length == 0, 0.0)
-        tensors.multiply_(sharp, 1 - self.alpha * c)
-        tensors.add_(sharp, psf, self.alpha)
+        length = foreach.norm(sharp)
+        c = (foreach.dot(psf, sharp) / length / length).masked_fill(length == 0, 0.0)
+        foreach.multiply_(sharp, 1 - self.alpha * c)
+        foreach.add_(sharp, psf, self.alpha)
 
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
         added = f"subtracts {self.alpha:g} of the plain gradient's part orthogonal to the sharp one at a sample, and "
         return f"{added if self.alpha else ''}{super().describe()}"

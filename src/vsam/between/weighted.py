@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from vsam import tensors
+from vsam._step import foreach
 from vsam.between.plain import Plain
-from vsam.errors import check_fraction
+from vsam.checks import check_fraction
 
 __all__ = ["Weighted"]
 
@@ -33,16 +33,16 @@ class Weighted(Plain):
         self.gamma = check_fraction("gamma", gamma, one=False)
 
     @property
-    def changes_sample(self) -> bool:  # type: ignore[override]
+    def uses_psf(self) -> bool:  # type: ignore[override]
         """Whether the sum differs from gs."""
         return self.gamma != 0.5
 
-    def combine_(self, sharp: list[Tensor], psf: list[Tensor]) -> None:
+    def at_sample(self, sharp: list[Tensor], psf: list[Tensor], grad_norm: Tensor) -> None:
         """`gs ← gs + (γ / (1 − γ) − 1) · PSF`, which is the same since g = gs − PSF."""
-        tensors.add_(sharp, psf, self.gamma / (1 - self.gamma) - 1)
+        foreach.add_(sharp, psf, self.gamma / (1 - self.gamma) - 1)
 
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
         weight = self.gamma / (1 - self.gamma)
-        added = f"weighs the PSF by {weight:.3g} at a sample, and " if self.changes_sample else ""
+        added = f"weighs the PSF by {weight:.3g} at a sample, and " if self.uses_psf else ""
         return f"{added}{super().describe()}"

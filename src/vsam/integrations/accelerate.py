@@ -1,8 +1,9 @@
-"""Accelerate's loops: an `Accelerator` that handles the second pass, and a step over several micro-batches."""
+"""Accelerate's loops: an `Accelerator` that runs the second pass, and a step over several micro-batches."""
 
 import gc
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import cached_property
 from typing import Any
 
 import accelerate
@@ -39,23 +40,20 @@ class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
     """Backward passes of the micro-batches before the one that syncs gradients."""
     _num_repeated = 0
     """Backward passes at the perturbed weights."""
-    _distributed: list[DistributedDataParallel] | None = None
 
-    @property
-    def distributed(self) -> list[DistributedDataParallel]:
+    @cached_property
+    def _ddp(self) -> list[DistributedDataParallel]:
         """The DDP modules of its parameters; accelerate keeps no list of them."""
-        if self._distributed is None:
-            own = {parameter for group in self.param_groups for parameter in group["params"]}
-            candidates = [thing for thing in gc.get_objects() if issubclass(type(thing), DistributedDataParallel)]
-            self._distributed = [module for module in candidates if not own.isdisjoint(module.parameters())]
-        return self._distributed
+        own = {parameter for group in self.param_groups for parameter in group["params"]}
+        candidates = [thing for thing in gc.get_objects() if issubclass(type(thing), DistributedDataParallel)]
+        return [module for module in candidates if not own.isdisjoint(module.parameters())]
 
     def introduce(self) -> None:
-        """Tell the optimizer about its DDP module, constructed after it, so that disagreeing ranks are noticed."""
+        """Set the optimizer's model to its DDP module, constructed after it, so that disagreeing ranks are noticed."""
         optimizer = self.optimizer
         is_unknown = optimizer.model is not None and not optimizer._ranks.groups
-        if self.accelerator_state.num_processes > 1 and is_unknown and self.distributed:
-            optimizer.model = self.distributed[0]
+        if self.accelerator_state.num_processes > 1 and is_unknown and self._ddp:
+            optimizer.model = self._ddp[0]
 
     def no_sync(self) -> AbstractContextManager[None]:
         """With `sync="rank"` in a loop without a closure: the context of the first forward and backward pass."""
@@ -78,18 +76,22 @@ class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
         if not self.gradient_state.sync_gradients:
             if closure is not None:
                 raise RuntimeError(
-                    "step(closure) was called for a micro-batch without a step, inside accelerator.accumulate(): the "
-                    f"closure could not repeat the others. Pass all of them to one call, outside of it:{_EXAMPLE}"
+                    "step(closure) was called for a micro-batch without a step, in accelerator.accumulate(), and could "
+                    f"not repeat the others. Pass all of them to one call, outside of it:{_EXAMPLE}"
                 )
             return None
         self.introduce()
-        self._warn_of_few_repetitions()
+        num_micro_batches, self._num_waiting = self._num_waiting + 1, 0
+        if self.optimizer.is_second_pass and 0 < self._num_repeated < num_micro_batches:
+            raise RuntimeError(
+                f"The first pass ran {num_micro_batches} micro-batches and the second one {self._num_repeated}: repeat "
+                f"all micro-batches after perturb() returns True, or write:{_EXAMPLE}"
+            )
         if self.scaler is None:
             return self.optimizer.step(closure)
         loss = self.scaler.step(self.optimizer, closure)
         self.scaler.update()
-        last = self.optimizer.last
-        self._is_overflow = last is not None and last.skipped
+        self._is_overflow = self.optimizer.last is not None and self.optimizer.last.skipped
         return loss
 
     def count_backward(self) -> None:
@@ -98,16 +100,6 @@ class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
             self._num_repeated += 1
         elif not self.gradient_state.sync_gradients:
             self._num_waiting += 1
-
-    def _warn_of_few_repetitions(self) -> None:
-        waiting, self._num_waiting = self._num_waiting, 0
-        if self.optimizer.is_second_pass and 0 < self._num_repeated <= waiting:
-            self.optimizer._warn_once(
-                f"The first pass ran {waiting + 1} micro-batches and the second one {self._num_repeated}, so the two "
-                "gradients are not of the same data: repeat all micro-batches after perturb() returns True, or "
-                f"write:{_EXAMPLE}"
-            )
-            self.optimizer._note.forget()  # the step would say the same
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "optimizer":
@@ -148,10 +140,11 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]
     def backward(self, loss: Tensor, **kwargs: Any) -> None:
         """Scale the loss as accelerate does, and run its backward pass."""
         super().backward(loss, **kwargs)
-        for prepared in self._sharpness_aware():
-            prepared.count_backward()
+        for prepared in self._optimizers:
+            if isinstance(prepared, PreparedOptimizer):
+                prepared.count_backward()
 
-    def clip_grad_norm_(self, parameters: Any, max_norm: float, norm_type: float = 2) -> Tensor | None:
+    def clip_grad_norm_(self, parameters: Any, max_norm: float, norm_type: float = 2) -> Any:
         """Clip gradients; those of a sharpness-aware optimizer when it hands them to its base optimizer.
 
         Returns their norm before clipping.
@@ -159,8 +152,7 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]
         parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         prepared = self._owner(parameters, "clip_grad_norm_")
         if prepared is None:
-            norm: Tensor | None = super().clip_grad_norm_(parameters, max_norm, norm_type)
-            return norm
+            return super().clip_grad_norm_(parameters, max_norm, norm_type)
         if norm_type != 2:
             raise ValueError(f"norm_type must be 2 for a sharpness-aware optimizer, got {norm_type}.")
         return prepared.optimizer.clip_grad_norm_(max_norm)
@@ -169,21 +161,15 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]
         """Clip gradients element by element; raises for those of a sharpness-aware optimizer."""
         parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         if self._owner(parameters, "clip_grad_value_") is not None:
-            raise RuntimeError(
-                "clip_grad_value_() would clip the second gradient only, so PSF = clipped gs − unclipped g. Call "
-                "accelerator.clip_grad_norm_(model.parameters(), max_norm)."
-            )
+            raise RuntimeError("clip_grad_value_() would clip the second gradient only: call clip_grad_norm_().")
         super().clip_grad_value_(parameters, clip_value)
 
-    def _sharpness_aware(self) -> list[PreparedOptimizer]:
-        return [optimizer for optimizer in self._optimizers if isinstance(optimizer, PreparedOptimizer)]
-
     def _owner(self, parameters: list[Tensor], caller: str) -> PreparedOptimizer | None:
-        """The sharpness-aware optimizer of these parameters, if any; raises unless they are exactly its own."""
+        """Return the sharpness-aware optimizer of these parameters, if any; raise unless they are exactly its own."""
         given = {parameter for parameter in parameters if parameter.grad is not None}
-        for prepared in self._sharpness_aware():
+        for prepared in self._optimizers:
             own = {p for group in prepared.param_groups for p in group["params"] if p.grad is not None}
-            if given & own:
+            if isinstance(prepared, PreparedOptimizer) and given & own:
                 if given != own:
                     raise ValueError(
                         f"{caller}() must get all parameters of a sharpness-aware optimizer and no others, got "
@@ -198,9 +184,8 @@ def adopt(accelerator: accelerate.Accelerator) -> Accelerator:
     if not isinstance(accelerator, accelerate.Accelerator):
         raise ValueError(f"accelerator must be an accelerate.Accelerator, got {type(accelerator).__name__}.")
     if not isinstance(accelerator, Accelerator):
-        kind = type(accelerator)
+        kind = type(accelerator)  # a user-defined class comes after ours in the MRO
         is_plain = kind is accelerate.Accelerator
-        # Its methods and attributes stay; a user's own class comes after ours in the MRO.
         accelerator.__class__ = Accelerator if is_plain else type(kind.__name__, (Accelerator, kind), {})
     scaler = accelerator.scaler
     if type(scaler) in (torch.amp.GradScaler, torch.cuda.amp.GradScaler):
@@ -215,18 +200,12 @@ def _adopt_optimizer(accelerator: Accelerator, prepared: AcceleratedOptimizer) -
     if isinstance(prepared, PreparedOptimizer) or not isinstance(prepared.optimizer, SharpnessAware):
         return
     kind = accelerator.distributed_type
-    if kind in _FOREIGN_ENGINES or (kind is DistributedType.FSDP and not accelerator.is_fsdp2):
-        name = "FSDP1" if kind is DistributedType.FSDP else kind.value
-        raise RuntimeError(
-            f"Sharpness-aware optimizers cannot step under {name}, which manages weights and gradients itself: use "
-            "one process, DDP or FSDP2."
-        )
+    name = "FSDP1" if kind is DistributedType.FSDP and not accelerator.is_fsdp2 else kind.value
+    if name in ("DEEPSPEED", "MEGATRON_LM", "XLA", "FSDP1"):
+        raise RuntimeError(f"vsam cannot step under {name}, which steps by itself: use one process, DDP or FSDP2.")
     if prepared.scaler is not None and not isinstance(prepared.scaler, GradScaler):
         raise RuntimeError(f"{type(prepared.scaler).__name__} cannot run the second pass: train with bf16.")
     prepared.__class__ = PreparedOptimizer
-
-
-_FOREIGN_ENGINES = (DistributedType.DEEPSPEED, DistributedType.MEGATRON_LM, DistributedType.XLA)
 
 
 def step(accelerator: accelerate.Accelerator, optimizer: Any, closures: Sequence[Callable[[], Any]]) -> Any:
@@ -251,10 +230,10 @@ def step(accelerator: accelerate.Accelerator, optimizer: Any, closures: Sequence
     """
     accelerator = adopt(accelerator)
     if not isinstance(optimizer, PreparedOptimizer):
+        got = type(getattr(optimizer, "optimizer", optimizer)).__name__
         raise ValueError(
-            "optimizer must be a sharpness-aware optimizer prepared by this accelerator, got "
-            f"{type(getattr(optimizer, 'optimizer', optimizer)).__name__}. Write model, optimizer = "
-            "accelerator.prepare(model, vsam.SAM(base, model=model))."
+            f"optimizer must be a sharpness-aware optimizer prepared by this accelerator, got {got}. Write "
+            "model, optimizer = accelerator.prepare(model, vsam.SAM(base, model=model))."
         )
     closures = _checked(closures)
 
@@ -262,7 +241,10 @@ def step(accelerator: accelerate.Accelerator, optimizer: Any, closures: Sequence
         losses = []
         for i, run in enumerate(closures):
             with nullcontext() if i + 1 == len(closures) else _without_sync(accelerator, optimizer):
-                losses.append(_detached(run(), i))
+                loss = run()
+            if not isinstance(loss, Tensor):
+                raise ValueError(f"closures must return the loss, got {type(loss).__name__} from closures[{i}].")
+            losses.append(loss.detach())
         return torch.stack(losses).mean()
 
     optimizer._opt_called = True  # a scheduler checks this, and may have wrapped the earlier `step`
@@ -270,47 +252,35 @@ def step(accelerator: accelerate.Accelerator, optimizer: Any, closures: Sequence
 
 
 def syncs_each_batch(accelerator: accelerate.Accelerator) -> bool:
-    """Whether the user wants gradients synced at every micro-batch, which saves memory."""
+    """Return whether the user wants gradients synced at every micro-batch, which saves memory."""
     return bool(accelerator.gradient_state.plugin_kwargs.get("sync_each_batch", False))
 
 
 def _without_sync(accelerator: accelerate.Accelerator, optimizer: PreparedOptimizer) -> ExitStack:
-    """A context whose backward passes do not sync gradients across processes."""
+    """Return a context whose backward passes do not sync gradients across processes."""
     stack = ExitStack()
     if accelerator.use_distributed and not syncs_each_batch(accelerator):
-        for model in accelerator._models if accelerator.is_fsdp2 else optimizer.distributed:
+        for model in accelerator._models if accelerator.is_fsdp2 else optimizer._ddp:
             stack.enter_context(accelerator.no_sync(model))
     return stack
 
 
 def _checked(closures: Any) -> list[Callable[[], Any]]:
-    if callable(closures) or not isinstance(closures, Iterable):
-        raise ValueError(
-            f"closures must be a list with one function per micro-batch, got {type(closures).__name__}: for one "
-            "micro-batch write [closure]."
-        )
-    found: list[Callable[[], Any]] = list(closures)
+    found: list[Any] = [*closures] if isinstance(closures, Iterable) else []
     if not found or not all(map(callable, found)):
-        got = next((type(closure).__name__ for closure in found if not callable(closure)), "none")
-        raise ValueError(f"closures must be functions, one per micro-batch, got {got}. Write:{_EXAMPLE}")
+        raise ValueError(f"closures must list one function per micro-batch, got {closures!r:.60}. Write:{_EXAMPLE}")
     if len({_identity(closure) for closure in found}) < len(found):
         raise ValueError(
-            "closures must be of different micro-batches, got two functions of the same variables: Python looks those "
-            f"up when a function is called, so all would use the last batch. Bind each batch:{_EXAMPLE}"
+            "closures must be of different micro-batches, got two functions of the same variables, which would all use "
+            f"the last batch. Bind each batch:{_EXAMPLE}"
         )
     return found
 
 
 def _identity(closure: Any) -> Any:
-    """A key that is equal for functions that must do the same."""
+    """Return a key that is equal for functions that must do the same."""
     if not hasattr(closure, "__code__") or hasattr(closure, "__self__"):
         return id(closure)
     cells = tuple(map(id, closure.__closure__ or ()))
     defaults = (*(closure.__defaults__ or ()), *(closure.__kwdefaults__ or {}).values())
     return closure.__code__, cells, tuple(map(id, defaults))
-
-
-def _detached(loss: Any, i: int) -> Tensor:
-    if not isinstance(loss, Tensor):
-        raise ValueError(f"closures must return the loss, got {type(loss).__name__} from closures[{i}].")
-    return loss.detach()

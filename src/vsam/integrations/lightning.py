@@ -46,10 +46,8 @@ class SharpnessAwareModule(LightningModule):
         super().__init_subclass__(**kwargs)
         before = cls.__mro__[: cls.__mro__.index(SharpnessAwareModule)]
         if any(base.__name__ == "LightningModule" for base in before):
-            raise TypeError(
-                "SharpnessAwareModule must come before LightningModule, whose methods it extends: write "
-                f"class {cls.__name__}(SharpnessAwareModule, LightningModule)."
-            )
+            fixed = f"class {cls.__name__}(SharpnessAwareModule, LightningModule)"
+            raise TypeError(f"SharpnessAwareModule must come before LightningModule, which it extends: write {fixed}.")
 
     @property
     def is_second_pass(self) -> bool:
@@ -96,10 +94,7 @@ class SharpnessAwareModule(LightningModule):
             super().manual_backward(loss, *args, **kwargs)
 
     def clip_gradients(
-        self,
-        optimizer: Any,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
+        self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
         """Clip the gradient that the base optimizer gets; in manual optimisation, call it before `opt.step()`."""
         clip: Callable[..., None] = super().clip_gradients
@@ -109,9 +104,6 @@ class SharpnessAwareModule(LightningModule):
             # The gradients are unscaled; Lightning assumes otherwise for optimizers that support AMP scaling.
             clip(SimpleNamespace(param_groups=optimizer.param_groups), gradient_clip_val, gradient_clip_algorithm)
         elif gradient_clip_algorithm == "value":
-            raise ValueError(
-                "gradient_clip_algorithm must be 'norm' in manual optimisation with a sharpness-aware optimizer, got "
-                "'value': the PSF would be a clipped gs minus an unclipped g."
-            )
+            raise ValueError("gradient_clip_algorithm must be 'norm' in manual optimisation: 'value' clips gs alone.")
         elif gradient_clip_val:
             optimizer.clip_grad_norm_(gradient_clip_val)

@@ -5,15 +5,14 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-import torch
 from accelerate.optimizer import AcceleratedOptimizer
 from torch import Tensor, nn
 from transformers import Trainer
 
+from vsam._step.replay import RngState
 from vsam.integrations.accelerate import adopt, syncs_each_batch
 from vsam.methods import ESAM
 from vsam.optimizer import SharpnessAware
-from vsam.rng import RngState
 
 __all__ = ["SharpnessAwareMixin", "SharpnessAwareTrainer"]
 
@@ -68,7 +67,8 @@ class SharpnessAwareMixin:
     def create_optimizer(self, model: nn.Module | None = None) -> Any:
         """Create the optimizer if none was passed; a method of ours wraps its base."""
         chosen = self.optimizer_cls_and_kwargs
-        if self.optimizer is not None or chosen is None or not _is_method(chosen[0]):
+        is_ours = chosen is not None and isinstance(chosen[0], type) and issubclass(chosen[0], SharpnessAware)
+        if self.optimizer is not None or not is_ours:
             super().create_optimizer(model)  # type: ignore[misc]
         else:
             method, settings = chosen[0], dict(chosen[1])
@@ -77,17 +77,18 @@ class SharpnessAwareMixin:
                 base = super().create_optimizer(model)  # type: ignore[misc]
             finally:
                 self.optimizer_cls_and_kwargs, self.optimizer = chosen, None
-            is_apart = settings.get("sync") == "rank"
-            settings |= {"sync": "global"} if is_apart else {}
-            self.optimizer = method(base, **{"model": self.model if model is None else model, **settings})
-            if is_apart:  # which the constructor refuses until there is a DDP module
-                self.optimizer.sync = "rank"
+            settings.setdefault("model", self.model if model is None else model)
+            sync = settings.pop("sync", "global")
+            self.optimizer = method(base, sync="global" if sync == "rank" else sync, **settings)
+            self.optimizer.sync = sync  # the constructor refuses "rank" until there is a DDP module
         if isinstance(self._sharpness_aware(), ESAM):
+            raise ValueError("ESAM needs per-sample losses, which a Trainer does not compute: use SAM or VSAM.")
+        saves = self.args.save_strategy != "no" and not self.args.save_only_model
+        if self._sharpness_aware() is not None and self.accelerator.is_fsdp2 and saves:
             raise ValueError(
-                "ESAM needs per-sample losses, which a Trainer does not compute: use SAM, or VSAM for fewer passes."
+                "The Trainer's checkpoints under FSDP2 drop the PSF, counters and generators: set save_only_model=True "
+                "and save vsam.distributed.StatefulOptimizer(model, optimizer)."
             )
-        if self._sharpness_aware() is not None:
-            _check_checkpoints(self.accelerator, self.args)
         return self.optimizer
 
     def training_step(
@@ -98,7 +99,8 @@ class SharpnessAwareMixin:
         optimizer = self._sharpness_aware()
         if optimizer is None:
             return run(model, inputs, num_items_in_batch, **kwargs)
-        if self._micro_batches is None or not _has_gradient(optimizer):
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if self._micro_batches is None or all(parameter.grad is None for parameter in parameters):
             self._micro_batches = []  # an interrupted step is not repeated
         rng = RngState({parameter.device for parameter in model.parameters()})
         self._micro_batches.append(MicroBatch(copy.copy(inputs), num_items_in_batch, rng))
@@ -115,9 +117,7 @@ class SharpnessAwareMixin:
         if not self.is_second_pass:
             super().log(*args, **kwargs)  # type: ignore[misc]
 
-    def _repeat(
-        self, optimizer: SharpnessAware, model: nn.Module, micro_batches: list[MicroBatch], kwargs: dict[str, Any]
-    ) -> None:
+    def _repeat(self, optimizer: SharpnessAware, model: nn.Module, micro_batches: Any, kwargs: dict[str, Any]) -> None:
         try:
             for i, (inputs, num_items, rng) in enumerate(micro_batches, start=1):
                 rng.restore()
@@ -130,7 +130,7 @@ class SharpnessAwareMixin:
         optimizer._end_second_pass()
 
     def _sharpness_aware(self) -> SharpnessAware | None:
-        """The trainer's optimizer, if it is sharpness-aware."""
+        """Return the trainer's optimizer, if it is sharpness-aware."""
         optimizer = self.optimizer
         while isinstance(optimizer, AcceleratedOptimizer):
             optimizer = optimizer.optimizer
@@ -148,32 +148,14 @@ class SharpnessAwareTrainer(SharpnessAwareMixin, Trainer):  # type: ignore[misc]
     """
 
 
-def _is_method(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, SharpnessAware)
-
-
-def _check_checkpoints(accelerator: Any, arguments: Any) -> None:
-    """Raise before the first step what would otherwise fail at the first checkpoint."""
-    if accelerator.is_fsdp2 and arguments.save_strategy != "no" and not arguments.save_only_model:
-        raise ValueError(
-            "The Trainer's checkpoints under FSDP2 drop the optimizer's PSF, counters and generators: train with "
-            "save_only_model=True or save_strategy='no', and save the optimizer with "
-            "vsam.distributed.StatefulOptimizer(model, optimizer)."
-        )
-
-
 def _checked_base(base: Any) -> tuple[Any, dict[str, Any]] | None:
-    """The base optimizer's class and settings, None for the one that the training arguments name."""
+    """Return the base optimizer's class and settings, None for the one that the training arguments name."""
     if base is None:
         return None
     if isinstance(base, tuple | list) and len(base) == 2 and isinstance(base[1], dict):
         return base[0], dict(base[1])
     got = base.__name__ if isinstance(base, type) else type(base).__name__
     raise ValueError(
-        f'base must be a class and its settings, got {got}: write "base": (torch.optim.SGD, {{"lr": 0.1}}), or leave '
-        "it out for the optimizer that the training arguments name. Pass a constructed one as optimizers=."
+        f'base must be a class and its settings, got {got}: write "base": (torch.optim.SGD, {{"lr": 0.1}}), or pass a '
+        "constructed optimizer as optimizers=."
     )
-
-
-def _has_gradient(optimizer: torch.optim.Optimizer) -> bool:
-    return any(parameter.grad is not None for group in optimizer.param_groups for parameter in group["params"])

@@ -1,6 +1,8 @@
 """The lab's errors: bad user input, a busy run, damaged files, and failures while running."""
 
 import difflib
+import importlib.metadata
+import json
 from collections.abc import Iterable
 
 __all__ = [
@@ -10,6 +12,7 @@ __all__ = [
     "LostRankError",
     "RunError",
     "UserError",
+    "install_line",
     "is_out_of_memory",
     "nearest",
 ]
@@ -44,6 +47,22 @@ def is_out_of_memory(error: BaseException) -> bool:
     said = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
     is_torchs = isinstance(error, RuntimeError) and any(text in str(error) for text in said)
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or is_torchs
+
+
+def install_line(*extras: str) -> str:
+    """Return the command that adds these extras to vsam, from where it was installed: a clone, a file, or PyPI."""
+    wanted = f"[{','.join(extras)}]"
+    try:
+        text = importlib.metadata.distribution("vsam").read_text("direct_url.json")
+    except importlib.metadata.PackageNotFoundError:  # run from its source
+        return f"pip install '.{wanted}' in a clone of vsam"
+    origin = json.loads(text) if text else {}
+    url = str(origin.get("url", ""))
+    if not url:
+        return f"pip install 'vsam{wanted}'"
+    if "dir_info" not in origin:
+        return f"pip install 'vsam{wanted} @ {url}'"
+    return f"pip install {'-e ' if origin['dir_info'].get('editable') else ''}'{url.removeprefix('file://')}{wanted}'"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

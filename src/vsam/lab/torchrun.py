@@ -24,5 +24,5 @@ def check_command(name: str | None) -> None:
     if num_started() > 1 and name != "train":
         raise UserError(
             f"torchrun is for vsam train: {num_started()} processes of vsam {name or ''} would repeat the same work. "
-            "Run it without torchrun; compare and study take --ray --workers N for several processes per run."
+            "Run it without torchrun; compare and study take --ray ADDRESS for several runs at a time."
         )

@@ -5,15 +5,9 @@ from vsam.quantize.export import LayerSize, SizeReport, integer_weights, size_re
 from vsam.quantize.layers import QuantConv2d, QuantizedLayer, QuantLinear
 from vsam.quantize.lsq import lsq
 
+# fmt: off
 __all__ = [
-    "LayerSize",
-    "QuantConv2d",
-    "QuantLinear",
-    "QuantizedLayer",
-    "SizeReport",
-    "integer_weights",
-    "lsq",
-    "parameter_groups",
-    "quantize",
-    "size_report",
+    "LayerSize", "QuantConv2d", "QuantLinear", "QuantizedLayer", "SizeReport", "integer_weights", "lsq",
+    "parameter_groups", "quantize", "size_report",
 ]
+# fmt: on

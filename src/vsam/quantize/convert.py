@@ -1,4 +1,4 @@
-"""From a full-precision model to a quantization-aware one."""
+"""Convert a full-precision model to a quantization-aware one."""
 
 import copy
 from collections.abc import Collection
@@ -7,9 +7,8 @@ from typing import Any
 
 from torch import nn
 
-from vsam.quantize.layers import QuantConv2d, QuantizedLayer, QuantLinear, check_bits
-
-__all__ = ["parameter_groups", "quantize"]
+from vsam.checks import check_not_negative
+from vsam.quantize.layers import QuantConv2d, QuantizedLayer, QuantLinear, check_bits, quantized_layers
 
 _QUANTIZED: dict[type[nn.Module], type[QuantizedLayer]] = {nn.Conv2d: QuantConv2d, nn.Linear: QuantLinear}
 
@@ -25,20 +24,20 @@ def quantize(
     """Return a copy of the model that trains with quantized weights and activations.
 
     Every `Conv2d` and `Linear` becomes a `QuantConv2d` or `QuantLinear` under the same name, with the
-    parameters `weight_step` and `activation_step` besides its weight; subclasses of the two stay as they
+    parameters `weight_step` and `activation_step` besides its weight. Subclasses of the two stay as they
     are. First and last refer to the order of registration. The input of the first layer is signed, that of
-    the others unsigned, as after a ReLU; negative values there become zero, and a warning is logged on the
+    the others unsigned, as after a ReLU. Negative values there become zero, and a warning is logged on the
     first batch.
 
-    Cost: no extra pass; the quantizers' elementwise work, and two numbers per layer.
+    Cost: no extra pass, the quantizers' elementwise work, and two numbers per layer.
 
     Args:
-        model: the full-precision model, preferably trained; it is not changed.
+        model: the full-precision model, preferably trained. It is not changed.
         weight_bits: 2 to 32.
         activation_bits: 2 to 32, for the layers' inputs.
         first_last_bits: 2 to 32, for weights and inputs of the first and the last layer.
-        signed_inputs: names of other layers whose inputs have negative values that matter; `*` matches any
-            part of a name.
+        signed_inputs: names of other layers whose inputs have negative values that matter. `*` matches
+            any part of a name.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3))
@@ -60,16 +59,12 @@ def quantize(
         raise ValueError(f"signed_inputs names {sorted(unknown)}, but the layers are {list(layers)}.")
     first, last = next(iter(layers)), list(layers)[-1]
     for name, layer in layers.items():
-        is_end = name in (first, last)
         # In place, so that references to the layer stay valid: shared layers, tied weights, hooks.
         layer.__class__ = _QUANTIZED[type(layer)]
         assert isinstance(layer, QuantizedLayer)
         layer.name = name
-        layer.start_quantizing(
-            first_last_bits if is_end else weight_bits,
-            first_last_bits if is_end else activation_bits,
-            signed_input=name == first or any(fnmatchcase(name, pattern) for pattern in signed_inputs),
-        )
+        bits = (first_last_bits, first_last_bits) if name in (first, last) else (weight_bits, activation_bits)
+        layer.start_quantizing(*bits, name == first or any(fnmatchcase(name, pattern) for pattern in signed_inputs))
     return copied
 
 
@@ -80,7 +75,7 @@ def parameter_groups(
 
     Args:
         model: a model from `quantize`.
-        weight_decay: for weights, biases and normalisation parameters; at least 0.
+        weight_decay: for weights, biases and normalisation parameters, at least 0.
         perturb_steps: whether a sharpness-aware optimizer perturbs the step sizes too (`group["perturb"]`).
 
     Example:
@@ -88,14 +83,9 @@ def parameter_groups(
         >>> model = quantize(nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3)))
         >>> base = SGD(parameter_groups(model), lr=0.01, momentum=0.9)
     """
-    if not weight_decay >= 0:
-        raise ValueError(f"weight_decay must not be negative, got {weight_decay}.")
-    layers = [module for module in model.modules() if isinstance(module, QuantizedLayer)]
-    if not layers:
-        raise ValueError("the model has no quantized layers: call quantize() first.")
-    steps = [step for layer in layers for step in (layer.weight_step, layer.activation_step)]
-    step_ids = {id(step) for step in steps}
-    weights = [parameter for parameter in model.parameters() if id(parameter) not in step_ids]
+    check_not_negative("weight_decay", weight_decay)
+    steps = [step for layer in quantized_layers(model).values() for step in (layer.weight_step, layer.activation_step)]
+    weights = [parameter for parameter in model.parameters() if parameter not in set(steps)]
     return [
         {"params": weights, "weight_decay": weight_decay},
         {"params": steps, "weight_decay": 0.0, "perturb": perturb_steps},

@@ -9,19 +9,18 @@ import torch.distributed
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vsam.checks import check_count
 from vsam.quantize.lsq import lsq
-
-__all__ = ["QuantConv2d", "QuantLinear", "QuantizedLayer"]
 
 logger = logging.getLogger(__name__)
 
 
 class QuantizedLayer(nn.Module):
-    """What quantized layers share: two step sizes, the ranges of their integers, and the first batch.
+    """Base of the quantized layers, with two step sizes, the ranges of their integers, and the first batch.
 
     Weights are signed, −2^(b−1) … 2^(b−1)−1; inputs are unsigned, 0 … 2^b−1, as after a ReLU, or signed. A
     step size starts at `2 · mean|v| / √Qp`: for the weights at construction, for the input once, on the
-    first batch in training mode (over all processes of a distributed run); the buffer `initialised` is
+    first batch in training mode (over all processes of a distributed run). The buffer `initialised` is
     saved with the rest. Evaluating before that raises an error. The gradient of a step size is scaled by
     `1/√(numel · Qp)`, for inputs with the numel of one sample.
 
@@ -41,12 +40,7 @@ class QuantizedLayer(nn.Module):
     initialised: Tensor
 
     def __init__(
-        self,
-        *args: Any,
-        weight_bits: int = 4,
-        activation_bits: int = 4,
-        signed_input: bool = False,
-        **kwargs: Any,
+        self, *args: Any, weight_bits: int = 4, activation_bits: int = 4, signed_input: bool = False, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
         self.start_quantizing(weight_bits, activation_bits, signed_input)
@@ -78,11 +72,12 @@ class QuantizedLayer(nn.Module):
         return lsq(self.weight, self.weight_step, low, high, 1 / math.sqrt(self.weight.numel() * high))
 
     def quantized_input(self, inputs: Tensor) -> Tensor:
-        """Return the input as the layer uses it; the first batch in training mode sets the step size."""
+        """Return the input as the layer uses it. The first batch in training mode sets the step size."""
         if not self.has_step() and not self._initialise(inputs):
             return inputs
         low, high = self.activation_range
-        return lsq(inputs, self.activation_step, low, high, 1 / math.sqrt(self._numel_of_one(inputs) * high))
+        sample = inputs.shape[1:] if inputs.dim() > self._unbatched_dims else inputs.shape
+        return lsq(inputs, self.activation_step, low, high, 1 / math.sqrt(max(1, math.prod(sample)) * high))
 
     def has_step(self) -> bool:
         """Return whether the input's step size has been set."""
@@ -97,18 +92,11 @@ class QuantizedLayer(nn.Module):
         bits = f"weight_bits={self.weight_bits}, activation_bits={self.activation_bits} ({sign})"
         return f"{super().extra_repr()}, {bits}"
 
-    def _numel_of_one(self, inputs: Tensor) -> int:
-        is_batch = inputs.dim() > self._unbatched_dims
-        return max(1, math.prod(inputs.shape[1:] if is_batch else inputs.shape))
-
     @torch.no_grad()
     def _initialise(self, inputs: Tensor) -> bool:
-        """Set the input's step size from a batch, unless that is empty or not finite."""
+        """Set the input's step size from a batch, and return False if that is empty or not finite."""
         if not self.training:
-            raise RuntimeError(
-                f"{self} has no step size for its input yet: the first batch in training mode sets it. "
-                "Train for one step, or load a trained state dict, before evaluating."
-            )
+            raise RuntimeError(f"{self} has no step size for its input yet. Train for one step or load a state dict.")
         size = _mean_size(inputs)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             count = inputs.numel()  # zero, and no mean, on a process without a sample
@@ -117,13 +105,10 @@ class QuantizedLayer(nn.Module):
             size = total[0] / total[1]
         if not bool(size.isfinite()):
             return False
-        share = 0.0 if self.signed_input else float((inputs < 0).float().mean())
-        if share > 0:
+        if not self.signed_input and (fraction := float((inputs < 0).float().mean())) > 0:
             logger.warning(
-                "%s: %.1f %% of its input is negative, which an unsigned quantizer sets to 0. Unless that is "
-                "intended, pass the layer's name in `signed_inputs` of quantize().",
-                self.name or self,
-                100 * share,
+                f"{self.name or self}: {100 * fraction:.1f} % of its input is negative, which an unsigned quantizer "
+                "sets to 0. Unless that is intended, pass the layer's name in `signed_inputs` of quantize()."
             )
         self.activation_step.copy_(_initial_step(size, self.activation_range[1]))
         self.initialised.fill_(True)
@@ -141,8 +126,7 @@ class QuantConv2d(QuantizedLayer, nn.Conv2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Convolve the quantized input with the quantized weight."""
-        convolved = self._conv_forward(self.quantized_input(input), self.quantized_weight(), self.bias)
-        assert isinstance(convolved, Tensor)
+        convolved: Tensor = self._conv_forward(self.quantized_input(input), self.quantized_weight(), self.bias)
         return convolved
 
 
@@ -156,11 +140,17 @@ class QuantLinear(QuantizedLayer, nn.Linear):
         return F.linear(self.quantized_input(input), self.quantized_weight(), self.bias)
 
 
+def quantized_layers(model: nn.Module) -> dict[str, QuantizedLayer]:
+    """Return the quantized layers by name, of which there must be one."""
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, QuantizedLayer)}
+    if not layers:
+        raise ValueError("the model has no quantized layers: call quantize() first.")
+    return layers
+
+
 def check_bits(name: str, bits: int) -> int:
     """Return `bits` if it is an integer from 2 to 32."""
-    if isinstance(bits, bool) or not isinstance(bits, int) or not 2 <= bits <= 32:
-        raise ValueError(f"{name} must be an integer from 2 to 32, got {bits!r}: one bit has no positive level.")
-    return bits
+    return check_count(name, bits, least=2, most=32, why="one bit has no positive level")
 
 
 def _signed_range(bits: int) -> tuple[int, int]:
@@ -172,5 +162,5 @@ def _mean_size(values: Tensor) -> Tensor:
 
 
 def _initial_step(mean_size: Tensor, high: int) -> Tensor:
-    """`2 · mean|v| / √Qp`; if all values are zero, a range of about −1 … 1."""
+    """Return `2 · mean|v| / √Qp`, or a range of about −1 … 1 if all values are zero."""
     return torch.where(mean_size > 0, 2 * mean_size / math.sqrt(high), 1 / high)

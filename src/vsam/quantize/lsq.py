@@ -5,8 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["SMALLEST_STEP", "integer_codes", "lsq", "positive_step"]
-
 SMALLEST_STEP = 1e-12
 
 
@@ -14,23 +12,23 @@ def lsq(values: Tensor, step: Tensor, low: int, high: int, scale: float = 1.0) -
     """Round `values` to multiples of `step` from `low` to `high`: `v̂ = s · round(clip(v/s, Qn, Qp))`.
 
     The gradient is the straight-through estimator: rounding counts as adding a constant. With v/s inside
-    [Qn, Qp], ends included, `dv̂/dv = 1` and `dv̂/ds = round(v/s) − v/s`; below `dv̂/dv = 0` and
-    `dv̂/ds = Qn`; above 0 and Qp. Second derivatives are zero, as for that surrogate.
+    [Qn, Qp], ends included, `dv̂/dv = 1` and `dv̂/ds = round(v/s) − v/s`. Below, `dv̂/dv = 0` and
+    `dv̂/ds = Qn`. Above, they are 0 and Qp. Second derivatives are zero, as for that surrogate.
 
     The effective step is `max(|s|, 1e-12)`: never zero or negative, wherever an optimizer or a perturbation
     has pushed `s`. A step that was pushed through zero thus acts like its mirror image, instead of
-    silencing the layer as a floor would; its gradient carries the sign of `s` (+1 at zero), so it never
+    silencing the layer as a floor would. Its gradient carries the sign of `s` (+1 at zero), so it never
     gets stuck.
 
     Computed in float32 or wider, returned in the dtype of `values`. Saves only its inputs for the backward
     pass.
 
     Args:
-        values: what is quantized, floating point.
-        step: s, broadcastable to the shape of `values`; usually a single number.
+        values: floating-point numbers to quantize.
+        step: s, broadcastable to the shape of `values`, usually a single number.
         low: Qn, the lowest integer.
         high: Qp > Qn, the highest integer.
-        scale: multiplies the gradient of `step`; LSQ takes `1/√(numel · Qp)`.
+        scale: multiplies the gradient of `step`. LSQ takes `1/√(numel · Qp)`.
 
     Example:
         >>> lsq(torch.tensor([-9.0, 0.2, 0.3, 2.0]), torch.tensor(0.5), low=-8, high=7)

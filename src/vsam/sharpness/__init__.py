@@ -2,18 +2,11 @@
 
 from vsam.sharpness.landscape import Landscape, landscape
 from vsam.sharpness.measurement import measure
-from vsam.sharpness.results import Density, Eigenvalues, Estimate, Lemma1, Sharpness
+from vsam.sharpness.results import Density, Eigenvalues, Estimate, Sharpness
 from vsam.sharpness.watch import Watch, WatchRecord
 
+# fmt: off
 __all__ = [
-    "Density",
-    "Eigenvalues",
-    "Estimate",
-    "Landscape",
-    "Lemma1",
-    "Sharpness",
-    "Watch",
-    "WatchRecord",
-    "landscape",
-    "measure",
+    "Density", "Eigenvalues", "Estimate", "Landscape", "Sharpness", "Watch", "WatchRecord", "landscape", "measure",
 ]
+# fmt: on

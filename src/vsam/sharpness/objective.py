@@ -1,24 +1,34 @@
 """The mean loss over batches as a function of the weights: its values, gradients and Hessian-vector products."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
-from vsam.ranks import Ranks
-from vsam.rng import RngState
-from vsam.sharpness.losses import Losses
+from vsam._step.replay import RngState
+from vsam.distributed.ranks import Ranks
+from vsam.sharpness.results import Estimate
 from vsam.sharpness.session import devices_of, unwrapped
-
-__all__ = ["Loss", "Objective", "Progress", "batch_size"]
 
 Loss = Callable[[nn.Module, Any], Tensor]
 """`loss(model, batch)`: the mean loss of a batch."""
 
 Progress = Callable[[str, int, int], object]
 """`progress(stage, done, total)`, called after each pass over the batches."""
+
+
+class Losses(NamedTuple):
+    """The losses of this rank's batches at one point, and their mean over the samples of all ranks."""
+
+    each: Tensor
+    sizes: Tensor
+    mean: float
+    num_samples: int
+    num_batches: int
 
 
 class Objective:
@@ -29,10 +39,10 @@ class Objective:
         loss: `loss(model, batch)`, the mean loss of a batch.
         batches: iterated once per pass.
         rewind: called before each pass, to restore generators and buffers.
-        names: which parameters u moves; None for all trainable ones.
-        eta: adaptive form: t = |w| + η on tensors of two or more dimensions, 1 on the others; None for t = 1 on all.
+        weights: the parameters that u moves. None for all trainable ones.
+        eta: adaptive form: t = |w| + η on tensors of two or more dimensions, 1 on the others. None for t = 1 on all.
 
-    Cost: two copies of the parameters; memory does not depend on the number of batches.
+    Cost: two copies of the parameters. Memory does not depend on the number of batches.
     """
 
     def __init__(
@@ -41,180 +51,182 @@ class Objective:
         loss: Loss,
         batches: Iterable[Any],
         rewind: Callable[[], None],
-        names: Iterable[str] | None = None,
+        weights: Sequence[nn.Parameter] | None = None,
         eta: float | None = None,
     ) -> None:
-        self.model, self._loss, self._batches, self._rewind = unwrapped(model), loss, batches, rewind
+        self.model, self._loss, self._batches, self.rewind = unwrapped(model), loss, batches, rewind
         self._groups = Ranks(model, [], "global").groups
-        self._weights = _chosen(self.model, names)
-        self._shapes = [weight.shape for weight in self._weights]
-        wide = torch.float64 if any(weight.dtype is torch.float64 for weight in self._weights) else torch.float32
-        self.device, self.dtype = self._weights[0].device, wide
-        self._start = self._flat([weight.detach() for weight in self._weights])
-        self._scale = None if eta is None else self._flat([_unit(w.detach(), eta) for w in self._weights])
-        self.size, self.epsilon = self._start.numel(), torch.finfo(wide).eps
+        self._weights = _trainable(self.model) if weights is None else list(weights)
+        is_double = any(weight.dtype is torch.float64 for weight in self._weights)
+        self._device, self._dtype = self._weights[0].device, torch.float64 if is_double else torch.float32
+        self._start = self.flat(self._weights)
+        self._scale = None if eta is None else self.flat([_unit(weight.detach(), eta) for weight in self._weights])
+        self.size, self._epsilon = self._start.numel(), torch.finfo(self._dtype).eps
+        self._generator = torch.Generator()
+        self.report: Callable[[int, int], object] = _silent
+
+    def stage(self, generator: torch.Generator, report: Callable[[int, int], object] | None = None) -> Self:
+        """Return the objective with a generator for `random` and a function that is told the passes done and in all."""
+        own = copy.copy(self)
+        own._generator, own.report = generator, report or _silent
+        return own
 
     def value(self, offset: Tensor | None = None) -> Losses:
-        """The loss at an offset from the weights, without gradients."""
+        """Return the loss at an offset from the weights, without gradients."""
         with self._at(offset), torch.no_grad():
             found = [(self._call(batch).detach(), size) for size, batch in self._pass()]
         return self._losses(found)
 
     def gradient(self, offset: Tensor | None = None) -> tuple[Losses, Tensor]:
-        """The loss and its gradient at an offset."""
+        """Return the loss and its gradient at an offset."""
         found, total = [], torch.zeros_like(self._start)
         with self._at(offset):
             for size, batch in self._pass():
                 loss = self._call(batch)
-                total.add_(self._flat(self._gradients(loss)), alpha=size)
+                total.add_(self.flat(self._gradients(loss)), alpha=size)
                 found.append((loss.detach(), size))
         losses = self._losses(found)
         return losses, self._scaled(self._total(total) / losses.num_samples)
 
     def product(self, vector: Tensor) -> Tensor:
-        """The Hessian at the weights times a vector."""
+        """Return the Hessian at the weights times a vector."""
         parts, total, samples = self._parts(self._scaled(vector)), torch.zeros_like(self._start), 0
         for size, batch in self._pass():
             gradients = self._gradients(self._call(batch), create_graph=True)
-            curved = [
-                (gradient, part) for gradient, part in zip(gradients, parts, strict=True) if gradient.requires_grad
-            ]
+            curved = [(one, part) for one, part in zip(gradients, parts, strict=True) if one.requires_grad]
             if curved:
-                outputs, along = (list(side) for side in zip(*curved, strict=True))
+                outputs, along = zip(*curved, strict=True)
                 products = torch.autograd.grad(outputs, self._weights, along, materialize_grads=True)
-                total.add_(self._flat(products), alpha=size)
+                total.add_(self.flat(products), alpha=size)
             samples += size
         count = self._total(torch.tensor([samples], dtype=torch.float64)).item()
         product = self._scaled(self._total(total) / count)
         if not bool(product.isfinite().all()):
-            raise ValueError(
-                "A Hessian-vector product is not finite at these weights: measure weights from before training "
-                "diverged."
-            )
+            raise ValueError("A Hessian-vector product is not finite: measure weights from before training diverged.")
         return product
 
     def each_batch(self, rho: float) -> tuple[Losses, Losses]:
-        """Each batch's loss at the weights, and at a distance rho along its own gradient."""
+        """Return each batch's loss at the weights, and at a distance rho along its own gradient."""
         before, after = [], []
         for size, batch in self._pass():
             state = RngState(devices_of(self.model))
             loss = self._call(batch)
-            direction = self._scaled(self._flat(self._gradients(loss)))
+            direction = self._scaled(self.flat(self._gradients(loss)))
             before.append((loss.detach(), size))
             state.restore()  # the same dropout in both
             with self._at(direction * (rho / (direction.norm() + 1e-12))), torch.no_grad():
                 after.append((self._call(batch).detach(), size))
         return self._losses(before), self._losses(after)
 
-    def random(self, generator: torch.Generator) -> Tensor:
-        """A vector of independent normal numbers, the same on all devices and ranks."""
-        return torch.randn(self.size, generator=generator, dtype=self.dtype).to(self.device)
+    def rise(self, before: Losses, after: Losses) -> Estimate:
+        """Return how much higher the loss is after than before, with its standard error over batches.
+
+        With a single batch, the error is the rounding error. The difference counts as converged if it exceeds rounding.
+        """
+        value, rounding = after.mean - before.mean, self._epsilon * (abs(after.mean) + abs(before.mean))
+        error, kind = rounding, "rounding (one batch)"
+        if before.num_batches > 1:
+            squares = self._total(((after.each - before.each - value).square() @ before.sizes).reshape(1))
+            error = max(rounding, math.sqrt(squares.item() / before.num_samples / (before.num_batches - 1)))
+            kind = f"standard error over {before.num_batches} batches"
+        return Estimate(value, error, math.isfinite(value) and abs(value) > rounding, kind)
+
+    def random(self) -> Tensor:
+        """Return a vector of independent normal numbers, the same on all devices and ranks."""
+        return torch.randn(self.size, generator=self._generator, dtype=self._dtype).to(self._device)
 
     def with_weights(self, vector: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Each parameter with its part of a flat vector."""
+        """Return each parameter with its part of a flat vector."""
         return list(zip([weight.detach() for weight in self._weights], self._parts(vector), strict=True))
 
     def _pass(self) -> Iterator[tuple[int, Any]]:
-        self._rewind()
+        self.rewind()
         for batch in self._batches:
-            yield batch_size(batch), batch
+            size = _batch_size(batch)
+            if size is None:
+                got = type(batch).__name__
+                raise ValueError(f"A batch must hold a tensor whose first dimension counts the samples, got {got}.")
+            yield size, batch
 
     def _call(self, batch: Any) -> Tensor:
         loss = self._loss(self.model, batch)
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-            raise ValueError(
-                f"loss(model, batch) must return the batch's mean loss as a tensor with one element, got {got}."
-            )
+            raise ValueError(f"loss(model, batch) must return the mean loss as a tensor with one element, got {got}.")
         return loss.reshape(())
 
     def _gradients(self, loss: Tensor, create_graph: bool = False) -> tuple[Tensor, ...]:
         if not loss.requires_grad:
-            raise ValueError(
-                "loss(model, batch) does not depend on the measured parameters: call the model that it is passed, "
-                "without torch.no_grad()."
-            )
+            raise ValueError("loss(model, batch) does not depend on the measured parameters: call the model it gets.")
         return torch.autograd.grad(loss, self._weights, create_graph=create_graph, materialize_grads=True)
 
     @contextmanager
     def _at(self, offset: Tensor | None) -> Iterator[None]:
-        """Move the weights to an offset, and back afterwards: other objectives start from them."""
+        """Move the weights to an offset, and back afterwards."""
         if offset is not None:
-            self._move(offset)
+            self._set(self._start + self._scaled(offset))
         yield
         if offset is not None:
-            self._move(None)
+            self._set(self._start)
 
-    def _move(self, offset: Tensor | None) -> None:
-        values = self._start if offset is None else self._start + self._scaled(offset)
-        with torch.no_grad():
-            for weight, part in zip(self._weights, self._parts(values), strict=True):
-                weight.copy_(part)
+    @torch.no_grad()
+    def _set(self, values: Tensor) -> None:
+        for weight, part in zip(self._weights, self._parts(values), strict=True):
+            weight.copy_(part)
         torch.clear_autocast_cache()  # which holds half-precision casts of the old weights
 
     def _scaled(self, vector: Tensor) -> Tensor:
         return vector if self._scale is None else vector * self._scale
 
-    def _flat(self, tensors: Iterable[Tensor]) -> Tensor:
-        return torch.cat([tensor.detach().reshape(-1).to(self.device, self.dtype) for tensor in tensors])
+    def flat(self, tensors: Iterable[Tensor]) -> Tensor:
+        """Return tensors of the shapes of the weights as one flat vector."""
+        return torch.cat([tensor.detach().reshape(-1).to(self._device, self._dtype) for tensor in tensors])
 
     def _parts(self, vector: Tensor) -> list[Tensor]:
-        pieces = torch.split(vector, [shape.numel() for shape in self._shapes])
-        pairs = zip(pieces, self._shapes, self._weights, strict=True)
-        return [piece.view(shape).to(weight) for piece, shape, weight in pairs]
+        pieces = torch.split(vector, [weight.numel() for weight in self._weights])
+        return [piece.view(weight.shape).to(weight) for piece, weight in zip(pieces, self._weights, strict=True)]
 
     def _losses(self, found: list[tuple[Tensor, int]]) -> Losses:
         if not found:
             raise ValueError("batches is empty: pass at least one batch.")
-        return Losses([loss for loss, _ in found], [size for _, size in found], self._total)
+        each = torch.stack([loss for loss, _ in found]).double().cpu()
+        sizes = torch.tensor([size for _, size in found], dtype=torch.float64)
+        sums = torch.tensor([float(sizes.sum()), float(each @ sizes), len(found)], dtype=torch.float64)
+        samples, loss, batches = self._total(sums).tolist()
+        return Losses(each, sizes, loss / samples, int(samples), int(batches))
 
     def _total(self, tensor: Tensor) -> Tensor:
-        """The sum over the ranks of a DDP module; with one process the tensor itself."""
+        """Return the sum over the ranks of a DDP module, or with one process the tensor itself."""
         for group in self._groups:
-            own = tensor.to(self.device)
+            own = tensor.to(self._device)
             torch.distributed.all_reduce(own, group=group)
             tensor = own.to(tensor.device)
         return tensor
 
 
-def _chosen(model: nn.Module, names: Iterable[str] | None) -> list[nn.Parameter]:
-    known = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    found = known if names is None else {name: known[name] for name in names}
-    if not found:
-        raise ValueError("model has no trainable parameters: unfreeze what you want to measure with requires_grad_().")
-    for name, parameter in found.items():
-        if type(parameter) is not nn.Parameter and hasattr(parameter, "placements"):
-            raise ValueError(f"{name} is sharded (DTensor), which is not supported: measure a gathered copy.")
-        if parameter.dtype not in (torch.float32, torch.float64):
-            raise ValueError(
-                f"{name} is {parameter.dtype}, in which a step of rho is lost to rounding: measure a copy in single "
-                "precision, copy.deepcopy(model).float()."
-            )
-    return list(found.values())
+def _silent(done: int, total: int) -> None:
+    """Report no progress."""
 
 
 def _unit(weight: Tensor, eta: float) -> Tensor:
     return weight.abs() + eta if weight.ndim > 1 else torch.ones_like(weight)
 
 
-def batch_size(batch: Any) -> int:
-    """The number of samples in a batch: the length of its first tensor."""
-    first = next(_tensors(batch), None)
-    if first is None:
-        raise ValueError(
-            f"A batch must hold a tensor whose first dimension counts the samples, got {type(batch).__name__}: batches "
-            "are weighted by their size."
-        )
-    return len(first)
+def _trainable(model: nn.Module) -> list[nn.Parameter]:
+    found = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if not found:
+        raise ValueError("model has no trainable parameters: unfreeze what you want to measure with requires_grad_().")
+    for name, parameter in found.items():
+        if type(parameter) is not nn.Parameter and hasattr(parameter, "placements"):
+            raise ValueError(f"{name} is sharded (DTensor), which is not supported: measure a gathered copy.")
+        if parameter.dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"{name} is {parameter.dtype}, too coarse for rho: measure copy.deepcopy(model).float().")
+    return list(found.values())
 
 
-def _tensors(batch: Any) -> Iterator[Tensor]:
+def _batch_size(batch: Any) -> int | None:
+    """Return the length of the first tensor in a batch that has one."""
     if isinstance(batch, Tensor):
-        if batch.ndim:
-            yield batch
-    elif isinstance(batch, Mapping):
-        for value in batch.values():
-            yield from _tensors(value)
-    elif isinstance(batch, list | tuple):
-        for value in batch:
-            yield from _tensors(value)
+        return len(batch) if batch.ndim else None
+    parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()
+    return next((size for size in map(_batch_size, parts) if size is not None), None)

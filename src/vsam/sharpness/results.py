@@ -7,18 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Density", "Eigenvalues", "Estimate", "Lemma1", "Sharpness"]
-
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number, its error, and whether it converged.
+    """A number with its error.
 
     Args:
         value: the number.
         error: how far it may be off, in the sense of `error_kind`.
         converged: whether the tolerance was reached.
-        error_kind: what the error is: a standard error, a residual, a gap.
+        error_kind: a standard error, a residual or a gap.
     """
 
     value: float
@@ -84,43 +82,16 @@ class Density:
         return mean_estimate(rows, 0.1, "starting vectors")
 
     def at(self, points: Tensor, width: float | None = None) -> Tensor:
-        """The density at these points, each node a Gaussian of this width (default: 1 % of the range)."""
+        """Return the density at these points, with each node a Gaussian of this width (default: 1 % of the range)."""
         spread = width if width is not None else 0.01 * (self.nodes.max() - self.nodes.min()).item() or 1.0
         distances = (points.double().reshape(-1, 1) - self.nodes.reshape(1, -1)) / spread
         kernels: Tensor = torch.exp(-0.5 * distances.square()) / (spread * (2 * torch.pi) ** 0.5)
-        density: Tensor = kernels @ self.weights.reshape(-1) / len(self.nodes)
-        return density
-
-
-@dataclass(frozen=True)
-class Lemma1:
-    """The paper's Lemma 1 at these weights: ρ‖Hg‖/‖g‖ ≤ ρ Σ δᵢ |cos θᵢ|.
-
-    Args:
-        eigenvalues: δᵢ, those whose eigenvectors have a component along the gradient, largest first.
-        cosines: |cos θᵢ| between their eigenvectors and the gradient.
-        errors: the eigenvalues' residuals.
-        psf_norm: ‖∇L(w + ρ g/‖g‖) − ∇L(w)‖, the L2-PSF at SAM's perturbation.
-        first_order: ρ‖Hg‖/‖g‖, what the lemma bounds.
-        bound: ρ Σ |δᵢ| |cos θᵢ|. It has converged only if all these eigenvectors were found: with fewer the sum is
-            not a bound, only a lower estimate of it.
-        tightness: first_order / bound, 1 if the bound is reached; NaN if both are zero.
-        is_positive_definite: whether all these eigenvalues are positive, as the lemma assumes; with |δᵢ| it need not.
-    """
-
-    eigenvalues: Tensor
-    cosines: Tensor
-    errors: Tensor
-    psf_norm: float
-    first_order: float
-    bound: Estimate
-    tightness: float
-    is_positive_definite: bool
+        return kernels @ self.weights.reshape(-1) / len(self.nodes)
 
 
 @dataclass(frozen=True)
 class Sharpness:
-    """How sharp the loss is around the weights. What was not requested is None.
+    """The sharpness of the loss around the weights. Fields that were not requested are None.
 
     Args:
         loss: the mean loss at the weights.
@@ -134,7 +105,6 @@ class Sharpness:
         worst: the largest rise found in the ball of radius ρ; a lower bound.
         random: the mean rise over random directions at a distance ρ.
         density: the spectral density.
-        lemma1: the quantities of the paper's Lemma 1.
         layers: the same per layer or group, if requested.
         rho, mode, adaptive, num_parameters, num_samples, num_batches: what was measured. `mode` says how BatchNorm and
             dropout behaved, `adaptive` whether distances and curvature are in units of the weights (ASAM).
@@ -156,7 +126,6 @@ class Sharpness:
     worst: Estimate | None = None
     random: Estimate | None = None
     density: Density | None = None
-    lemma1: Lemma1 | None = None
     layers: "dict[str, Sharpness] | None" = None
 
     @property
@@ -165,30 +134,26 @@ class Sharpness:
         return self.num_samples / self.num_batches
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as numbers, lists and dicts, for JSON."""
+        """Return everything as numbers, lists and dicts, for JSON."""
         plain: dict[str, Any] = _plain(asdict(self))
         return plain
 
     def __str__(self) -> str:
         norms = "BatchNorm and dropout as in " + {"eval": "evaluation", "train": "training"}.get(self.mode, "the model")
+        unit = ", in units of the weights (adaptive)" if self.adaptive else ""
         rows = [
             f"{self.num_parameters:,} parameters, {self.num_samples:,} samples in {self.num_batches} batches; {norms}",
-            f"loss {self.loss:.4g}, gradient norm {self.gradient_norm:.4g}, rho {self.rho:g}"
-            + (", in units of the weights (adaptive)" if self.adaptive else ""),
+            f"loss {self.loss:.4g}, gradient norm {self.gradient_norm:.4g}, rho {self.rho:g}{unit}",
         ]
-        for name in _SHOWN:
-            found = getattr(self, name)
-            if found is not None:
+        for name in ("top_eigenvalues", "smallest_eigenvalue", "trace", "ascent", "batch_ascent", "worst", "random"):
+            if (found := getattr(self, name)) is not None:
                 label = name.replace("_", " ") + (f" (m = {self.m:g})" if name == "batch_ascent" else "")
                 rows.append(f"{label:24} {found}")
         return "\n".join(rows)
 
 
-_SHOWN = ("top_eigenvalues", "smallest_eigenvalue", "trace", "ascent", "batch_ascent", "worst", "random")
-
-
 def mean_estimate(numbers: Tensor, tolerance: float, of_what: str) -> Estimate:
-    """The mean of independent numbers with its standard error; converged if that is small relative to the mean."""
+    """Return the mean of independent numbers, converged if its standard error is small relative to it."""
     mean, count = numbers.mean().item(), len(numbers)
     error = (numbers.std() / count**0.5).item() if count > 1 else float("inf")
     kind = f"standard error over {count} {of_what}"

@@ -7,21 +7,19 @@ from typing import Any
 
 from torch import nn
 
-from vsam.errors import check_count, check_not_negative
-from vsam.records import StepRecord
+from vsam._step.records import StepRecord
+from vsam.checks import check_count, check_not_negative
 from vsam.sharpness.measurement import measure
 from vsam.sharpness.objective import Loss
 from vsam.sharpness.results import Estimate
 from vsam.sharpness.session import Mode, check_batches, check_mode, unwrapped
-
-__all__ = ["Watch", "WatchRecord"]
 
 _MEASURED = ("top_eigenvalues", "ascent")
 
 
 @dataclass(frozen=True, slots=True)
 class WatchRecord:
-    """How sharp the loss was after a step.
+    """The sharpness of the loss after a step.
 
     Args:
         step: number of the step, from 1.
@@ -80,20 +78,17 @@ class Watch:
         inspect.signature(measure).bind(*self._what, what=_MEASURED, **self._options)
 
     def __call__(self, record: StepRecord) -> None:
-        """Measure if it is due."""
+        """Measure if this step is due."""
         if self.is_due(record.step):
             self.measure(record.step)
 
     def is_due(self, step: int) -> bool:
-        """Whether to measure after this step."""
+        """Return whether to measure after this step."""
         return step % self.every == 0
 
     def measure(self, step: int) -> WatchRecord:
-        """Measure now, for loops whose optimizer has no `subscribe`; the record is kept too."""
-        found = measure(*self._what, what=_MEASURED, **self._options)
-        assert found.top_eigenvalues is not None
-        assert found.ascent is not None
-        assert found.batch_ascent is not None
+        """Measure now, for loops whose optimizer has no `subscribe`, and add the record to `records`."""
+        found: Any = measure(*self._what, what=_MEASURED, **self._options)
         record = WatchRecord(step, found.loss, found.top_eigenvalues[0], found.ascent, found.batch_ascent)
         self.records.append(record)
         return record

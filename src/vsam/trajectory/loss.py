@@ -7,10 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from vsam.errors import check_count, check_fraction, check_not_negative, check_positive
+from vsam.checks import check_count, check_fraction, check_not_negative, check_positive
 from vsam.optimizer import SharpnessAware
-
-__all__ = ["TrajectoryLoss", "trajectory_loss"]
 
 
 def trajectory_loss(logits: Tensor, old: Tensor, temperature: float, known: Tensor | None = None) -> Tensor:
@@ -26,10 +24,8 @@ def trajectory_loss(logits: Tensor, old: Tensor, temperature: float, known: Tens
         known: one boolean per example; an unknown example adds nothing, but still counts in the mean.
     """
     if logits.dim() != 2 or old.shape != logits.shape:
-        raise ValueError(
-            "logits must be a matrix, examples × classes, with the same shape as the older ones, "
-            f"got {tuple(logits.shape)} and {tuple(old.shape)}."
-        )
+        shapes = f"{tuple(logits.shape)} and {tuple(old.shape)}"
+        raise ValueError(f"logits must be a matrix, examples × classes, of the same shape as the older: got {shapes}.")
     dtype = torch.promote_types(logits.dtype, torch.float32)
     log_new = F.log_softmax(logits.to(dtype) / temperature, dim=1)
     log_old = F.log_softmax(old.detach().to(dtype) / temperature, dim=1)
@@ -40,7 +36,7 @@ def trajectory_loss(logits: Tensor, old: Tensor, temperature: float, known: Tens
 
 
 class TrajectoryLoss(nn.Module, ABC):
-    """What SAF and MESA share: the settings, the plain loss, and when the trajectory term is added.
+    """Base of SAF and MESA: the settings, the plain loss, and when the trajectory term is added.
 
     The plain loss is `torch.nn.functional.cross_entropy` with its own form of label smoothing ε: `1 − ε +
     ε/C` on the target and `ε/C` elsewhere. Up to and including `start_epoch`, and in `eval()`, the loss is
@@ -72,7 +68,7 @@ class TrajectoryLoss(nn.Module, ABC):
         return check_count("epoch", epoch, least=0, why="the first one is 0") > self.start_epoch and self.training
 
     def describe(self, optimizer: Optimizer | None = None) -> str:
-        """In plain words: what the loss does, what it costs, and whether it was published with this optimizer."""
+        """Describe the loss, its cost, and whether it was published with this optimizer."""
         start = f"From epoch {self.start_epoch + 1} on" if self.start_epoch >= 0 else "From the start"
         origin = f"Published as {self.name} (Du et al., NeurIPS 2022)"
         if isinstance(optimizer, SharpnessAware):
@@ -81,11 +77,9 @@ class TrajectoryLoss(nn.Module, ABC):
 
     @abstractmethod
     def _describe(self) -> str:
-        """The distance from what, to end a sentence, and the cost, as another sentence."""
+        """Return the end of a sentence about the distance, and the cost as another sentence."""
 
     def extra_repr(self) -> str:
         """Return the settings as shown by `repr`."""
-        return (
-            f"temperature={self.temperature}, weight={self.weight}, "
-            f"start_epoch={self.start_epoch}, label_smoothing={self.label_smoothing}"
-        )
+        names = ("temperature", "weight", "start_epoch", "label_smoothing")
+        return ", ".join(f"{name}={getattr(self, name)}" for name in names)

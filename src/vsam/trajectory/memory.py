@@ -1,17 +1,17 @@
-"""The logits of every training example in the last epochs, which SAF compares with."""
+"""The logits of every training example in the last epochs, for SAF."""
 
 import logging
-import os
+import math
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-from vsam.errors import check_count
-
-__all__ = ["LogitMemory"]
+from vsam.checks import check_count
 
 logger = logging.getLogger(__name__)
 
@@ -42,21 +42,17 @@ class LogitMemory(nn.Module):
         self.lag = lag = check_count("lag", lag, least=1, why="the memory looks back by whole epochs")
         needed = 4 * (lag + 1) * num_examples * (num_classes + 1)
         device = torch.empty(0).device
-        _require_room(needed, device)
+        _check_available(needed, device)
         self.register_buffer("logits", torch.zeros(lag + 1, num_examples, num_classes, dtype=torch.float32))
         self.register_buffer("epochs", torch.full((lag + 1, num_examples), -1, dtype=torch.int32))
         logger.info(
-            "SAF keeps the logits of %d examples over %d epochs: %s on %s.",
-            num_examples,
-            lag + 1,
-            _readable(needed),
-            device,
+            f"SAF keeps the logits of {num_examples} examples over {lag + 1} epochs: {_mb(needed)} on {device}."
         )
 
     @property
     def memory_bytes(self) -> int:
         """The size of the memory in bytes."""
-        return sum(buffer.numel() * buffer.element_size() for buffer in (self.logits, self.epochs))
+        return self.logits.nbytes + self.epochs.nbytes
 
     @torch.no_grad()
     def recall(self, indices: Tensor, epoch: int) -> tuple[Tensor, Tensor]:
@@ -65,9 +61,7 @@ class LogitMemory(nn.Module):
         slot = wanted % (self.lag + 1)
         indices = indices.to(self.logits.device, torch.int64)
         old = self.logits[slot, indices]
-        known = (self.epochs[slot, indices] == wanted) & old.isfinite().all(dim=1)
-        if wanted < 0:
-            known = torch.zeros_like(known)
+        known = (self.epochs[slot, indices] == wanted) & old.isfinite().all(dim=1) & (wanted >= 0)
         return torch.where(known[:, None], old, 0.0), known
 
     @torch.no_grad()
@@ -83,11 +77,10 @@ class LogitMemory(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         target = fn(self.logits.new_empty(0))
-        is_wider = target.element_size() > self.logits.element_size()
-        if target.device != self.logits.device or is_wider:
-            _require_room(self.logits.numel() * target.element_size() + 4 * self.epochs.numel(), target.device)
-        moved: Any = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        return moved  # type: ignore[no-any-return]
+        if target.device != self.logits.device or target.element_size() > self.logits.element_size():
+            _check_available(self.logits.numel() * target.element_size() + self.epochs.nbytes, target.device)
+        moved: Self = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return moved
 
     def extra_repr(self) -> str:
         """Return the settings as shown by `repr`."""
@@ -96,46 +89,32 @@ class LogitMemory(nn.Module):
 
 
 def _first_of_equals(indices: Tensor) -> Tensor:
-    """For each position of the batch, the first position that holds the same example."""
-    ordered, order = indices.sort(stable=True)
-    is_first = torch.ones_like(ordered, dtype=torch.bool)
-    is_first[1:] = ordered[1:] != ordered[:-1]
-    positions = torch.arange(len(order), device=order.device)
-    group = torch.where(is_first, positions, 0).cummax(dim=0).values
-    return torch.empty_like(order).scatter_(0, order, order[group])
+    """Return for each position of the batch the first position that holds the same example."""
+    _, example = torch.unique(indices, return_inverse=True)
+    positions = torch.arange(len(indices), device=indices.device)
+    return positions.new_zeros(len(indices)).scatter_reduce_(0, example, positions, "amin", include_self=False)[example]
 
 
-def _require_room(needed: int, device: torch.device) -> None:
+def _check_available(needed: int, device: torch.device) -> None:
     """Raise early: zeros are allocated lazily, so a run would be killed epochs later instead."""
     available = _available_bytes(device)
-    if available is not None and needed > available:
+    if needed > available:
         raise RuntimeError(
-            f"SAF's memory of logits needs {_readable(needed)}, "
-            f"but {device} has {_readable(available)} available: use a smaller lag or fewer examples, "
-            "keep the memory on another device, or use MESALoss, whose memory does not grow with the data."
+            f"SAF's memory of logits needs {_mb(needed)}, but {device} has {_mb(available)} available: use a smaller "
+            "lag, fewer examples or another device, or MESALoss, whose memory does not grow with the data."
         )
 
 
-def _available_bytes(device: torch.device) -> int | None:
-    """The bytes that can still be allocated, None if unknown."""
+def _available_bytes(device: torch.device) -> float:
+    """Return the bytes that can still be allocated, infinity if unknown."""
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    if device.type != "cpu":
-        return None
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return 1024 * int(line.split()[1])
-    except OSError:
-        pass
-    names = getattr(os, "sysconf_names", {})
-    if "SC_PHYS_PAGES" in names and "SC_PAGE_SIZE" in names:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return None
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type == "cpu":
+        with suppress(OSError):  # there is no such file on other systems than Linux
+            if found := re.search(r"MemAvailable:\s*(\d+) kB", Path("/proc/meminfo").read_text()):
+                return 1024 * int(found[1])
+    return math.inf
 
 
-def _readable(num_bytes: int) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6)):
-        if num_bytes >= size:
-            return f"{num_bytes / size:.1f} {unit}"
-    return f"{num_bytes / 1e3:.1f} kB"
+def _mb(num_bytes: float) -> str:
+    return f"{num_bytes / 1e6:,.1f} MB"

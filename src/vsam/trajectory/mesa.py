@@ -1,4 +1,4 @@
-"""MESA: memory-efficient sharpness-aware training, the logits against those of an averaged teacher."""
+"""MESA: memory-efficient sharpness-aware training, which compares logits with those of an averaged teacher."""
 
 import copy
 from collections import OrderedDict
@@ -7,11 +7,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from vsam.errors import check_fraction
+from vsam.checks import check_fraction
 from vsam.quantize import QuantizedLayer
 from vsam.trajectory.loss import TrajectoryLoss, trajectory_loss
-
-__all__ = ["MESALoss"]
 
 
 class MESALoss(TrajectoryLoss):
@@ -20,7 +18,7 @@ class MESALoss(TrajectoryLoss):
     `loss = CE + λ · τ² · KL( softmax(z_old/τ) ‖ softmax(z/τ) )`, the KL averaged over the batch, the gradient
     through `z` only, active when `epoch > start_epoch`. `z_old` comes from the teacher: a deep copy of the
     model without its hooks, in eval mode, without gradients, whose weights and floating-point buffers
-    follow `teacher ← decay · teacher + (1 − decay) · model`; other buffers are copied, and so is the step
+    follow `teacher ← decay · teacher + (1 − decay) · model`. Other buffers are copied, and so is the step
     size that a quantized layer sets for its inputs on its first batch.
 
     Call `update()` after every optimizer step, from the first one on. The model is only referenced:
@@ -28,11 +26,11 @@ class MESALoss(TrajectoryLoss):
     is plain.
 
     Reduces to plain training with `weight=0`. Cost: one pass per step and, when active, one forward pass of
-    the teacher; one more copy of weights and buffers, whatever the size of the data.
+    the teacher, and one more copy of weights and buffers, whatever the size of the data.
 
     Args:
         model: the model that is trained, on its final device, unwrapped (for DDP, its `module`).
-        decay: in [0, 1); at 1 the teacher would never move.
+        decay: in [0, 1). At 1 the teacher would never move.
         temperature: τ > 0.
         weight: λ ≥ 0.
         start_epoch: the last epoch of plain training, counted from 0; −1 for none.
@@ -65,10 +63,7 @@ class MESALoss(TrajectoryLoss):
         self.decay = check_fraction("decay", decay, one=False)
         for name, parameter in model.named_parameters():
             if parameter.dtype in (torch.float16, torch.bfloat16):
-                raise ValueError(
-                    f"the model's weights must be float32 or wider, got {parameter.dtype} in {name}: a teacher in "
-                    "lower precision cannot follow in steps of 1 - decay. Use autocast for mixed precision."
-                )
+                raise ValueError(f"weights must be float32 or wider, got {parameter.dtype} in {name}: use autocast.")
         self.teacher = _copy_without_hooks(model).eval().requires_grad_(False)
         # A tuple, because a module attribute would be registered: trained and saved twice.
         self._student = (model,)
@@ -82,9 +77,8 @@ class MESALoss(TrajectoryLoss):
             inputs: the model's inputs, for the teacher.
             epoch: counted from 0.
         """
-        is_active = self.is_active(epoch)
         loss = self.plain(logits, labels)
-        if not is_active:
+        if not self.is_active(epoch):
             return loss
         with torch.no_grad():
             self._copy_first_steps()
@@ -95,21 +89,24 @@ class MESALoss(TrajectoryLoss):
 
     @torch.no_grad()
     def update(self) -> None:
-        """Let the teacher follow the model: call it once after each optimizer step."""
+        """Move the teacher towards the model. Call it once after each optimizer step."""
         (student,) = self._student
         self._copy_first_steps()
-        for average, latest in _pairs(self.teacher, student):
+        averages, latest = ([*one.parameters(), *one.buffers()] for one in (self.teacher, student))
+        if len(averages) != len(latest):
+            raise RuntimeError("the model was changed after MESALoss was constructed: construct it after that.")
+        for average, value in zip(averages, latest, strict=True):
             if average.is_floating_point() or average.is_complex():
-                average.lerp_(latest, 1 - self.decay)
+                average.lerp_(value, 1 - self.decay)
             else:
-                average.copy_(latest)
+                average.copy_(value)
 
     def _describe(self) -> str:
         cost = "one pass per step and a forward pass of the teacher, one more copy of weights and buffers"
         return f"from the prediction of the model's moving average (decay {self.decay:g}). Cost: {cost}"
 
     def _copy_first_steps(self) -> None:
-        """Before its first batch a quantized layer has no input step size to average with."""
+        """Copy the input step size that a quantized layer of the teacher lacks before its first batch."""
         (student,) = self._student
         for follower, leader in zip(self.teacher.modules(), student.modules(), strict=False):
             if isinstance(follower, QuantizedLayer) and isinstance(leader, QuantizedLayer) and not follower.has_step():
@@ -117,7 +114,7 @@ class MESALoss(TrajectoryLoss):
                 follower.initialised.copy_(leader.initialised)
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode of the loss; the teacher stays in eval mode."""
+        """Set the mode of the loss. The teacher stays in eval mode."""
         super().train(mode)
         self.teacher.eval()
         return self
@@ -127,30 +124,8 @@ class MESALoss(TrajectoryLoss):
         return f"decay={self.decay}, {super().extra_repr()}"
 
 
-def _pairs(teacher: nn.Module, student: nn.Module) -> list[tuple[Tensor, Tensor]]:
-    """The tensors of both models, side by side."""
-    followers = [*teacher.parameters(), *teacher.buffers()]
-    leaders = [*student.parameters(), *student.buffers()]
-    if len(followers) != len(leaders):
-        raise RuntimeError(
-            f"the model has {len(leaders)} parameters and buffers, its teacher {len(followers)}: the model "
-            "was changed after MESALoss was constructed. Construct it after the last change."
-        )
-    return list(zip(followers, leaders, strict=True))
-
-
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
-
-
 def _copy_without_hooks(model: nn.Module) -> nn.Module:
-    """A deep copy without the hooks: an optimizer that they refer to must not be copied."""
-    memo: dict[int, Any] = {id(getattr(module, name)): OrderedDict() for module in model.modules() for name in _HOOKS}
+    """Return a deep copy without the hooks, because an optimizer that they refer to must not be copied."""
+    hooks = [name for name in vars(nn.Module()) if name.startswith(("_forward_", "_backward_"))]
+    memo: dict[int, Any] = {id(getattr(module, name)): OrderedDict() for module in model.modules() for name in hooks}
     return copy.deepcopy(model, memo)

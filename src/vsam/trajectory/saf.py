@@ -1,12 +1,10 @@
-"""SAF: sharpness-aware training for free, an example's logits against its own from some epochs ago."""
+"""SAF: sharpness-aware training for free, which compares logits with the same example's from some epochs ago."""
 
 import torch
 from torch import Tensor
 
 from vsam.trajectory.loss import TrajectoryLoss, trajectory_loss
 from vsam.trajectory.memory import LogitMemory
-
-__all__ = ["SAFLoss"]
 
 
 class SAFLoss(TrajectoryLoss):
@@ -22,7 +20,7 @@ class SAFLoss(TrajectoryLoss):
     is recorded, indices are ignored, and the loss is plain.
 
     Reduces to plain training with `weight=0`. Cost: one pass per step; examples × (lag + 1) × (classes + 1) ×
-    4 bytes, logged at construction; raises an error if they do not fit. The memory may stay on the CPU while
+    4 bytes, logged at construction. If they do not fit, an error is raised. The memory may stay on the CPU while
     the model is elsewhere. In a distributed run each process remembers only what it saw itself: send each
     example to the same process in every epoch.
 
@@ -80,13 +78,10 @@ class SAFLoss(TrajectoryLoss):
         loss = self.plain(logits, labels)
         if not self.training:
             return loss
-        self._check_logits(logits)
-        indices = self._checked_indices(indices, len(logits))
+        indices = self._check(logits, indices)
         if is_active:
-            old, known = self.memory.recall(indices, epoch)
-            device = logits.device
-            distance = trajectory_loss(logits, old.to(device), self.temperature, known.to(device))
-            loss = loss + self.weight * distance
+            old, known = (found.to(logits.device) for found in self.memory.recall(indices, epoch))
+            loss = loss + self.weight * trajectory_loss(logits, old, self.temperature, known)
         if torch.is_grad_enabled():
             self.memory.record(logits, indices, epoch)
         return loss
@@ -95,33 +90,21 @@ class SAFLoss(TrajectoryLoss):
         cost = f"one pass per step, {self.memory_bytes / 1e6:,.1f} MB of logits"
         return f"from each example's own prediction {self.memory.lag} epochs ago. Cost: {cost}"
 
-    def _check_logits(self, logits: Tensor) -> None:
-        num_classes = self.memory.logits.shape[2]
+    def _check(self, logits: Tensor, indices: Tensor | None) -> Tensor:
+        _, num_examples, num_classes = self.memory.logits.shape
         if logits.dim() != 2 or logits.shape[1] != num_classes:
-            raise ValueError(
-                f"logits must be a matrix, examples × {num_classes} classes as passed to SAFLoss, "
-                f"got shape {tuple(logits.shape)}."
-            )
-
-    def _checked_indices(self, indices: Tensor | None, batch: int) -> Tensor:
-        num_examples = self.memory.logits.shape[1]
+            got = tuple(logits.shape)
+            raise ValueError(f"logits must be a matrix, examples × {num_classes} classes, got shape {got}.")
         if not isinstance(indices, Tensor):
-            raise ValueError(
-                f"indices must be a tensor of example positions, got {type(indices).__name__}: "
-                "SAF remembers logits by example, so the dataset must return each example's index with it."
-            )
+            kind = type(indices).__name__
+            raise ValueError(f"indices must be a tensor, got {kind}: the dataset must return each example's index.")
         if indices.dtype == torch.bool or indices.is_floating_point() or indices.is_complex():
             raise ValueError(f"indices must be integers (positions in the training set), got {indices.dtype}.")
-        if indices.shape != (batch,):
-            raise ValueError(
-                f"indices must be a vector with one index per example, {batch} in this batch, "
-                f"got shape {tuple(indices.shape)}."
-            )
-        if batch:
-            low, high = (int(bound) for bound in indices.aminmax())
-            if low < 0 or high >= num_examples:
-                raise ValueError(
-                    f"indices must be between 0 and {num_examples - 1} (num_examples={num_examples}), "
-                    f"got {low if low < 0 else high}: are they positions in the training set?"
-                )
+        if indices.shape != logits.shape[:1]:
+            got = tuple(indices.shape)
+            raise ValueError(f"indices must be a vector with one index per example, {len(logits)}, got shape {got}.")
+        low, high = (int(bound) for bound in indices.aminmax()) if len(indices) else (0, 0)
+        if low < 0 or high >= num_examples:
+            wrong = low if low < 0 else high
+            raise ValueError(f"indices must be between 0 and {num_examples - 1} (positions in the data), got {wrong}.")
         return indices

@@ -8,13 +8,4 @@ from vsam.when.gradient_threshold import GradientThreshold
 from vsam.when.tail import Tail
 from vsam.when.variation import ReleasedVariation, Variation
 
-__all__ = [
-    "Always",
-    "Bernoulli",
-    "Even",
-    "Every",
-    "GradientThreshold",
-    "ReleasedVariation",
-    "Tail",
-    "Variation",
-]
+__all__ = ["Always", "Bernoulli", "Even", "Every", "GradientThreshold", "ReleasedVariation", "Tail", "Variation"]

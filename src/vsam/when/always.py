@@ -1,11 +1,11 @@
 """Sample at every step, as SAM does."""
 
-from vsam.parts import DecidesBefore
+from vsam.parts import When
 
 __all__ = ["Always"]
 
 
-class Always(DecidesBefore):
+class Always(When):
     """Take the second gradient at every step.
 
     Cost: two passes per step.
@@ -18,10 +18,10 @@ class Always(DecidesBefore):
     rate = 1.0
     expected_rate = 1.0
 
-    def wants_sample(self, step: int) -> bool:
+    def before(self, step: int) -> bool:
         """Yes."""
         return True
 
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
         return "takes the second gradient at every step"

@@ -3,13 +3,13 @@
 import random
 from typing import Any
 
-from vsam.errors import check_count, check_entries, check_fraction
-from vsam.parts import DecidesBefore, generator_from, generator_state
+from vsam.checks import check_count, check_entries, check_fraction
+from vsam.parts import When, generator_from, generator_state
 
 __all__ = ["Bernoulli"]
 
 
-class Bernoulli(DecidesBefore):
+class Bernoulli(When):
     """Take the second gradient with probability `rate` at each step, whatever happened before.
 
     Args:
@@ -22,7 +22,7 @@ class Bernoulli(DecidesBefore):
 
     Example:
         >>> when = Bernoulli(0.5, seed=1)
-        >>> [when.wants_sample(step) for step in (1, 2, 3, 4)]
+        >>> [when.before(step) for step in (1, 2, 3, 4)]
         [True, False, False, True]
     """
 
@@ -38,12 +38,12 @@ class Bernoulli(DecidesBefore):
         """The rate."""
         return self.rate
 
-    def wants_sample(self, step: int) -> bool:
+    def before(self, step: int) -> bool:
         """By draw."""
         return self.generator.random() < self.rate
 
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
         return f"takes the second gradient at each step with probability {self.rate:g}"
 
     def state_dict(self) -> dict[str, Any]:

@@ -3,14 +3,13 @@
 import math
 from fractions import Fraction
 
-from vsam.caller import warn_caller
-from vsam.errors import check_count, check_fraction
-from vsam.parts import DecidesBefore
+from vsam.checks import check_fraction
+from vsam.parts import When
 
 __all__ = ["Even"]
 
 
-class Even(DecidesBefore):
+class Even(When):
     """Take the second gradient at a fraction `budget` of the steps, as evenly spread as whole steps allow.
 
     Step i is sampled iff ⌈i · budget⌉ > ⌈(i − 1) · budget⌉, in exact arithmetic. So the first step is, n steps hold
@@ -18,21 +17,18 @@ class Even(DecidesBefore):
 
     Args:
         budget: the fraction, in (0, 1].
-        total_steps: T, the length of the run. A longer run continues with the same fraction, and warns once.
 
     Reduces to: `Every(k)` with budget = 1/k; `Always` with 1.
     Cost: 1 + budget passes per step.
 
     Example:
-        >>> when = Even(0.4, total_steps=10)
-        >>> [step for step in range(1, 11) if when.wants_sample(step)]
+        >>> when = Even(0.4)
+        >>> [step for step in range(1, 11) if when.before(step)]
         [1, 3, 6, 8]
     """
 
-    def __init__(self, budget: float, total_steps: int) -> None:
+    def __init__(self, budget: float) -> None:
         self.budget = check_fraction("budget", budget, zero=False)
-        self.total_steps = check_count("total_steps", total_steps, least=1, why="the budget is a fraction of the run")
-        self._was_told = False
         exact = Fraction(self.budget)
         near = exact.limit_denominator(10**6)  # 0.1 means a tenth, which no float is
         self._share = near if float(near) == self.budget else exact
@@ -52,21 +48,12 @@ class Even(DecidesBefore):
         """The largest number of steps from one sample to the next."""
         return math.ceil(1 / self._share)
 
-    def wants_sample(self, step: int) -> bool:
+    def before(self, step: int) -> bool:
         """Whether the number of samples due rises at this step."""
         return math.ceil(step * self._share) > math.ceil((step - 1) * self._share)
 
-    def advance(self, step: int, was_sampled: bool, was_skipped: bool) -> None:
-        """Warn once if the run gets longer than planned, also if it was resumed after that point."""
-        if step > self.total_steps and not self._was_told:
-            self._was_told = True
-            warn_caller(
-                f"The run is longer than total_steps={self.total_steps}: sampling continues at the budget of "
-                f"{self.budget:g}."
-            )
-
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
         return (
             f"takes the second gradient at {100 * self.budget:.3g} % of the steps, evenly spread and at most "
             f"{self.longest_gap} apart"

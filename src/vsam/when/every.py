@@ -1,12 +1,12 @@
 """Sample at every k-th step, as SAM-k and LookSAM-k do."""
 
-from vsam.errors import check_count
-from vsam.parts import DecidesBefore
+from vsam.checks import check_count
+from vsam.parts import When
 
 __all__ = ["Every"]
 
 
-class Every(DecidesBefore):
+class Every(When):
     """Take the second gradient at steps 1, k + 1, 2k + 1, ….
 
     Args:
@@ -16,7 +16,7 @@ class Every(DecidesBefore):
     Cost: 1 + 1/k passes per step on average.
 
     Example:
-        >>> [Every(3).wants_sample(step) for step in (1, 2, 3, 4)]
+        >>> [Every(3).before(step) for step in (1, 2, 3, 4)]
         [True, False, False, True]
     """
 
@@ -33,12 +33,12 @@ class Every(DecidesBefore):
         """1/k."""
         return 1 / self.k
 
-    def wants_sample(self, step: int) -> bool:
+    def before(self, step: int) -> bool:
         """Whether `step` is 1 more than a multiple of k."""
         return (step - 1) % self.k == 0
 
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
         if self.k == 1:
             return "takes the second gradient at every step"
         return f"takes the second gradient at one step in {self.k}"

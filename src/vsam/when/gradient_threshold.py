@@ -3,13 +3,13 @@
 import math
 from typing import Any
 
-from vsam.errors import check_count, check_entries, check_fraction, check_not_negative, check_number
-from vsam.parts import DecidesAfter
+from vsam.checks import check_count, check_entries, check_fraction, check_not_negative, check_number
+from vsam.parts import When
 
 __all__ = ["GradientThreshold"]
 
 
-class GradientThreshold(DecidesAfter):
+class GradientThreshold(When):
     """Take the second gradient when ‖g‖² is at least μ + c·σ.
 
     `x = ‖g‖²`, `μ ← δ μ + (1−δ) x`, `σ² ← δ σ² + (1−δ)(x − μ)²`, `c = (t/T)·low + (1 − t/T)·high`.
@@ -24,7 +24,7 @@ class GradientThreshold(DecidesAfter):
 
     Example:
         >>> when = GradientThreshold(total_steps=100)
-        >>> when.wants_sample(1, 2.0)
+        >>> when.after(1, 2.0)
         True
 
     Reference: Jiang et al., An Adaptive Policy to Employ Sharpness-Aware Minimization, ICLR 2023.
@@ -43,7 +43,7 @@ class GradientThreshold(DecidesAfter):
         self.variance = 0.0
         self._next: tuple[float, float] | None = None
 
-    def wants_sample(self, step: int, grad_norm: float) -> bool:
+    def after(self, step: int, grad_norm: float) -> bool:
         """Whether ‖g‖² reaches the threshold of this step; a norm that is not finite does not."""
         x = grad_norm * grad_norm
         mean = x if self.mean is None else self.delta * self.mean + (1 - self.delta) * x
@@ -63,7 +63,7 @@ class GradientThreshold(DecidesAfter):
         self._next = None
 
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
         return "takes the second gradient when the squared gradient norm is large compared with its running mean"
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """Sample in the last part of a run only."""
 
-from vsam.errors import check_count, check_fraction
-from vsam.parts import DecidesBefore
+from vsam.checks import check_count, check_fraction
+from vsam.parts import When
 
 __all__ = ["Tail"]
 
 
-class Tail(DecidesBefore):
+class Tail(When):
     """Take the second gradient at the last steps of the run: where step > T − round(share · T).
 
     Args:
@@ -17,7 +17,7 @@ class Tail(DecidesBefore):
     Cost: 1 + share passes per step on average, all of the second ones at the end.
 
     Example:
-        >>> [Tail(0.5, total_steps=4).wants_sample(step) for step in (1, 2, 3, 4)]
+        >>> [Tail(0.5, total_steps=4).before(step) for step in (1, 2, 3, 4)]
         [False, False, True, True]
     """
 
@@ -45,10 +45,10 @@ class Tail(DecidesBefore):
         """The share."""
         return self.share
 
-    def wants_sample(self, step: int) -> bool:
+    def before(self, step: int) -> bool:
         """Whether `step` belongs to the tail."""
         return step > self.total_steps - self.num_tail
 
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
         return f"takes the second gradient at the last {self.num_tail} of {self.total_steps} steps"

@@ -9,8 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from vsam.errors import (
+from vsam.checks import (
     check_count,
     check_entries,
     check_fraction,
@@ -20,16 +21,15 @@ from vsam.errors import (
     check_positive,
     check_within,
 )
-from vsam.parts import DecidesBefore, generator_from, generator_state
-from vsam.records import Sample
+from vsam.parts import When, generator_from, generator_state
 
 __all__ = ["ReleasedVariation", "Variation"]
 
-_SAVED = ("s", "num_used", "is_starting", "change_var", "change_norm", "psf_norms", "ratios", "variances", "generator")
+_NUMBERS, _LISTS = ("s", "num_used", "is_starting", "change_var", "change_norm"), ("psf_norms", "ratios", "variances")
 
 
 @dataclass(eq=False, repr=False)
-class Variation(DecidesBefore):
+class Variation(When):
     """Take the second gradient with probability p = s/N, where s follows the variation of the PSF.
 
     Over the last N samples, with `n = ‖PSF‖` and `r = ‖PSF‖/‖g‖` on the watched tensors:
@@ -53,7 +53,7 @@ class Variation(DecidesBefore):
 
     Example:
         >>> when = Variation(alpha=0.1, window=10, slices=5, start=2)
-        >>> when.wants_sample(1), when.rate
+        >>> when.before(1), when.rate
         (True, 1.0)
 
     Reference: Deng et al., Effective Gradient Sample Size via Variation Estimation for Accelerating Sharpness aware
@@ -78,37 +78,29 @@ class Variation(DecidesBefore):
         self.is_starting = self.start > 0
         self.change_var: float | None = None
         self.change_norm: float | None = None
-        self._psf_norms: deque[float] = deque(maxlen=self.window)
-        self._ratios: deque[float] = deque(maxlen=self.window)
-        self._variances: deque[float] = deque(maxlen=self.window)
-        # Far more than the law looks back, even if many are not finite.
-        self._waiting: deque[Sample] = deque(maxlen=20 * self.window)
+        self._psf_norms, self._ratios, self._variances = (deque[float](maxlen=self.window) for _ in _LISTS)
+        # Far more than the rule looks back, even if many are not finite.
+        self._waiting: deque[tuple[Tensor, Tensor]] = deque(maxlen=20 * self.window)
 
     def _check_settings(self) -> None:
         self.alpha = check_not_negative("alpha", self.alpha)
         self.slices = check_count("slices", self.slices, least=1, why="each slice of the sorted norms has a variance")
-        self.window = check_count(
-            "window", self.window, least=2 * self.slices, why="each slice needs two values to have a variance"
-        )
+        self.window = check_count("window", self.window, least=2 * self.slices, why="a slice needs two values")
         if self.window % self.slices:
             raise ValueError(
-                f"window must be divisible by slices, got window={self.window} and slices={self.slices}: the sorted "
-                f"norms are cut into equal slices. Try window={self.window - self.window % self.slices}."
+                f"window must be divisible by slices, got window={self.window} and slices={self.slices}: slices are "
+                f"equal. Try window={self.window - self.window % self.slices}."
             )
         self.start = check_count("start", self.start, least=0, why="it counts steps")
         self.max_rate = check_fraction("max_rate", self.max_rate, zero=False)
         self.min_samples = check_positive("min_samples", self.min_samples)
         self.initial_samples = check_not_negative("initial_samples", self.initial_samples)
         if self.num_allowed < 1:
-            raise ValueError(
-                f"max_rate must allow one sample per window, got {self.max_rate} of {self.window} steps: "
-                f"give at least {1 / self.window:.3g}."
-            )
+            least = 1 / self.window
+            raise ValueError(f"max_rate must be at least one sample per window, {least:.3g}, got {self.max_rate}.")
         if not self.min_samples <= self.initial_samples <= self.highest:
-            raise ValueError(
-                f"initial_samples must be between min_samples and max_rate · window, "
-                f"{self.min_samples:g} to {self.highest:g}, got {self.initial_samples:g}."
-            )
+            bounds = f"min_samples and max_rate · window, {self.min_samples:g} to {self.highest:g}"
+            raise ValueError(f"initial_samples must be between {bounds}, got {self.initial_samples:g}.")
         if self.watch is not None:
             self.watch = check_count("watch", self.watch, least=1, why="norms need a tensor")
         self.seed = check_count("seed", self.seed, least=0, why="seeds are not negative")
@@ -128,7 +120,7 @@ class Variation(DecidesBefore):
         """p = s/N (15); 1 in the start phase."""
         return 1.0 if self.is_starting else self.s / self.window
 
-    def wants_sample(self, step: int) -> bool:
+    def before(self, step: int) -> bool:
         """Always in the start phase, then with probability p until the window is full."""
         if step <= self.start:
             return True
@@ -136,9 +128,9 @@ class Variation(DecidesBefore):
             return False
         return self.generator.random() >= 1 - self.s / self.window
 
-    def observe(self, sample: Sample) -> None:
-        """Keep the sample's norms on the device until a window ends."""
-        self._waiting.append(sample)
+    def observe(self, psf_norm: Tensor, grad_norm: Tensor) -> None:
+        """Keep the norms on the device until a window ends."""
+        self._waiting.append((psf_norm, grad_norm))
 
     def advance(self, step: int, was_sampled: bool, was_skipped: bool) -> None:
         """Count the sample; at the end of a window after the start phase, set s for the next one."""
@@ -146,12 +138,12 @@ class Variation(DecidesBefore):
         self.num_used += was_sampled
         if step % self.window == 0:
             self.num_used = 0
-            self._take_in()  # also in the start phase: waiting samples are copied at every step, in case it fails
+            self._fetch_norms()  # also in the start phase: waiting samples are copied at every step, in case it fails
             if step > self.start:
                 self._update()
 
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
         return (
             f"takes the second gradient at the first {self.start} steps and then at random ones, more often while "
             f"the PSF varies more and at most at {self.max_rate:.0%} of the steps"
@@ -162,54 +154,41 @@ class Variation(DecidesBefore):
         return {"s": self.s, "change_var": self.change_var, "change_norm": self.change_norm}
 
     def state_dict(self) -> dict[str, Any]:
-        """The law's numbers and the generator."""
-        self._take_in()
-        return {
-            "s": self.s,
-            "num_used": self.num_used,
-            "is_starting": self.is_starting,
-            "change_var": self.change_var,
-            "change_norm": self.change_norm,
-            "psf_norms": list(self._psf_norms),
-            "ratios": list(self._ratios),
-            "variances": list(self._variances),
-            "generator": generator_state(self.generator),
-        }
+        """Return the numbers of the rule and the state of the generator."""
+        self._fetch_norms()
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        lists = {name: list(getattr(self, f"_{name}")) for name in _LISTS}
+        return {**numbers, **lists, "generator": generator_state(self.generator)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from what `state_dict` returned; an invalid state raises and changes nothing."""
-        check_entries(state, _SAVED)
-        s = check_within("s", state["s"], self.min_samples, self.highest)
-        num_used = check_count(
-            "num_used", state["num_used"], least=0, most=self.window, why="it counts the samples of a window"
-        )
+        check_entries(state, (*_NUMBERS, *_LISTS, "generator"))
+        numbers = {name: state[name] for name in _NUMBERS}
+        numbers["s"] = check_within("s", state["s"], self.min_samples, self.highest)
+        why = "a window has no more steps"
+        numbers["num_used"] = check_count("num_used", state["num_used"], least=0, most=self.window, why=why)
         if not isinstance(state["is_starting"], bool):
             raise ValueError(f"is_starting must be True or False, got {state['is_starting']!r}.")
-        change_var, change_norm = (
-            state[name] if state[name] is None else check_number(name, state[name])
-            for name in ("change_var", "change_norm")
-        )
-        psf_norms, ratios, variances = (
-            check_list(name, state[name], most=self.window) for name in ("psf_norms", "ratios", "variances")
-        )
+        for name in ("change_var", "change_norm"):
+            if state[name] is not None:
+                numbers[name] = check_number(name, state[name])
+        psf_norms, ratios, variances = (check_list(name, state[name], most=self.window) for name in _LISTS)
         if len(ratios) != len(psf_norms):
             raise ValueError(f"ratios must have as many values as psf_norms, got {len(ratios)} and {len(psf_norms)}.")
         if variances and len(psf_norms) < self.window:
             raise ValueError(f"variances must be empty until there are {self.window} psf_norms, got {len(psf_norms)}.")
         self.generator = generator_from(state["generator"])
-        self.s, self.num_used, self.is_starting = s, num_used, state["is_starting"]
-        self.change_var, self.change_norm = change_var, change_norm
+        vars(self).update(numbers)
         self._waiting.clear()
         for kept, loaded in ((self._psf_norms, psf_norms), (self._ratios, ratios), (self._variances, variances)):
             kept.clear()
             kept.extend(loaded)
 
-    def _take_in(self) -> None:
+    def _fetch_norms(self) -> None:
         """Fetch the waiting norms from the device, all at once."""
         if not self._waiting:
             return
-        psf_norms = torch.stack([sample.psf_norm for sample in self._waiting])
-        grad_norms = torch.stack([sample.grad_norm for sample in self._waiting])
+        psf_norms, grad_norms = (torch.stack(norms) for norms in zip(*self._waiting, strict=True))
         self._waiting.clear()
         for psf_norm, grad_norm in torch.stack((psf_norms, grad_norms)).T.tolist():
             ratio = psf_norm / grad_norm if grad_norm > 0 else 0.0
@@ -221,7 +200,7 @@ class Variation(DecidesBefore):
                     self._variances.append(sliced_variance(self._psf_norms, self.slices))
 
     def _update(self) -> None:
-        self._take_in()
+        self._fetch_norms()
         # Paper: (10) and (13) do not say what to do with fewer than N values; s is left alone.
         if len(self._ratios) == len(self._variances) == self.window:
             self.change_var, self.change_norm = self._changes()
@@ -234,7 +213,7 @@ class Variation(DecidesBefore):
 
 
 class ReleasedVariation(Variation):
-    """The law of the authors' released program.
+    """The rule of the authors' released program.
 
     It differs from `Variation`: windows are counted from the end of the start phase and hold exactly `int(s)` samples,
     forced at the end of the window if need be; the first N − 1 steps after the start hold none; each change rate is
@@ -246,10 +225,7 @@ class ReleasedVariation(Variation):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.min_samples < 1:
-            raise ValueError(
-                f"min_samples must be at least 1 in the released law, got {self.min_samples:g}: a window holds int(s) "
-                "samples, so sampling would die out."
-            )
+            raise ValueError(f"min_samples must be at least 1, got {self.min_samples:g}: the samples are int(s).")
         self.num_used = 1
 
     @property
@@ -257,7 +233,7 @@ class ReleasedVariation(Variation):
         """The upper bound of s."""
         return int(self.max_rate * self.window)
 
-    def wants_sample(self, step: int) -> bool:
+    def before(self, step: int) -> bool:
         """By draw while the quota lasts, and always once only as many steps are left as samples."""
         if step <= self.start:
             return True
@@ -271,7 +247,7 @@ class ReleasedVariation(Variation):
         self.is_starting = step < self.start
         if step <= self.start:
             if step % self.window == 0:
-                self._take_in()
+                self._fetch_norms()
             return
         self.num_used += was_sampled
         if (step + 1 - self.start) % self.window == 0:

@@ -5,8 +5,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from vsam import tensors
-from vsam.errors import check_not_negative, check_only
+from vsam._step import foreach
+from vsam.checks import check_not_negative, check_only
 from vsam.parts import Where
 from vsam.where.global_norm import move_, of_only
 
@@ -40,15 +40,15 @@ class AdaptiveNorm(Where):
     def perturb_(self, weights: list[Tensor], gradients: list[Tensor], rhos: Sequence[float], norm: Tensor) -> None:
         """`w ← w + ρ · t² g / (‖t g‖ + 1e-12)`."""
         scaled = [i for i, weight in enumerate(weights) if weight.ndim > 1]
-        units = tensors.absolute([weights[i] for i in scaled], self.eta)
-        products = tensors.multiplied([gradients[i] for i in scaled], units)
+        units = foreach.absolute([weights[i] for i in scaled], self.eta)
+        products = foreach.multiplied([gradients[i] for i in scaled], units)
         directions = list(gradients)
         for i, product in zip(scaled, products, strict=True):
             directions[i] = product
-        length = tensors.norm(directions)
-        tensors.multiply_(products, units)
+        length = foreach.norm(directions)
+        foreach.multiply_(products, units)
         move_(weights, directions, rhos, length)
 
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
         return f"at a distance rho along the gradient{of_only(self.only)}, measured in units of the weights' own size"

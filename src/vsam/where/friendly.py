@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from vsam import tensors
-from vsam.errors import check_fraction, check_not_negative
+from vsam._step import foreach
+from vsam.checks import check_fraction, check_not_negative
 from vsam.where.global_norm import GlobalNorm
 
 __all__ = ["Friendly"]
@@ -42,21 +42,39 @@ class Friendly(GlobalNorm):
         self.decay = check_fraction("decay", decay, one=False)
 
     @property
-    def keeps_memory(self) -> bool:  # type: ignore[override]
-        """Whether there is anything to subtract."""
-        return self.sigma > 0
+    def num_buffers(self) -> int:  # type: ignore[override]
+        """The average, if there is anything to subtract."""
+        return int(self.sigma > 0)
 
-    def directions(self, gradients: list[Tensor], memory: list[Tensor]) -> list[Tensor]:
+    def directions(self, gradients: list[Tensor], memory: list[Tensor | None]) -> list[Tensor]:
         """`g − σ m`."""
-        directions = tensors.copies(gradients)
-        tensors.add_(directions, memory, -self.sigma)
+        if not self.sigma:
+            return gradients
+        known, averages = _known(memory)
+        directions, moved = list(gradients), foreach.copies([gradients[i] for i in known])
+        foreach.add_(moved, averages, -self.sigma)
+        for i, direction in zip(known, moved, strict=True):
+            directions[i] = direction
         return directions
 
-    def follow_(self, memory: list[Tensor], gradients: list[Tensor]) -> None:
+    def remember(self, gradients: list[Tensor], memory: list[Tensor | None]) -> list[Tensor] | None:
         """`m ← λ m + (1 − λ) g`."""
-        tensors.lerp_(memory, gradients, torch.tensor(1 - self.decay, dtype=torch.float64))
+        if not self.sigma:
+            return None
+        known, averages = _known(memory)
+        after = foreach.copies(gradients)
+        kept = [after[i] for i in known]
+        foreach.copy_(kept, averages)
+        foreach.lerp_(kept, [gradients[i] for i in known], torch.tensor(1 - self.decay, dtype=torch.float64))
+        return after
 
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
         less = f", minus {self.sigma:g} of its running average" if self.sigma else ""
         return f"{super().describe()}{less}"
+
+
+def _known(memory: list[Tensor | None]) -> tuple[list[int], list[Tensor]]:
+    """Return which gradients have an average, and the averages."""
+    found = [(i, average) for i, average in enumerate(memory) if average is not None]
+    return [i for i, _ in found], [average for _, average in found]

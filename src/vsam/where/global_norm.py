@@ -6,8 +6,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from vsam import tensors
-from vsam.errors import check_not_negative, check_only
+from vsam._step import foreach
+from vsam.checks import check_not_negative, check_only
 from vsam.parts import Where
 
 __all__ = ["GlobalNorm", "move_", "of_only"]
@@ -38,7 +38,7 @@ class GlobalNorm(Where):
         move_(weights, gradients, rhos, norm)
 
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
         return f"at a distance rho along the gradient{of_only(self.only)}"
 
 
@@ -50,15 +50,15 @@ def of_only(only: str | None) -> str:
 def move_(weights: list[Tensor], directions: list[Tensor], rhos: Sequence[float], length: Tensor) -> None:
     """`w ← w + ρ · d / (length + 1e-12)` with one radius per tensor; nothing if the length is not finite."""
     divisor: float | Tensor
-    unless, divisor, radii = None, float(length) if tensors.is_on_host(length) else length, set(rhos)
+    found_inf, divisor, radii = None, float(length) if foreach.is_on_host(length) else length, set(rhos)
     if isinstance(divisor, Tensor):
-        unless = tensors.is_not_finite(divisor)
+        found_inf = foreach.is_not_finite(divisor)
     elif not math.isfinite(divisor):
         return
     if len(radii) == 1:
-        tensors.add_scaled_(weights, directions, rhos[0] / (divisor + 1e-12), unless)
+        foreach.add_scaled_(weights, directions, rhos[0] / (divisor + 1e-12), found_inf)
         return
     for rho in radii:
         chosen = [i for i, own in enumerate(rhos) if own == rho]
         targets, others = [weights[i] for i in chosen], [directions[i] for i in chosen]
-        tensors.add_scaled_(targets, others, rho / (divisor + 1e-12), unless)
+        foreach.add_scaled_(targets, others, rho / (divisor + 1e-12), found_inf)

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from vsam.errors import check_not_negative, check_only
+from vsam.checks import check_not_negative, check_only
 from vsam.parts import KnowsBefore
 from vsam.where.global_norm import move_, of_only
 
@@ -57,6 +57,6 @@ class Momentum(KnowsBefore):
         move_(weights, gradients, [self.sign * abs(rho) for rho in rhos], norm)
 
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
         way = "further along" if self.sign < 0 else "back along"
         return f"at a distance rho {way} the momentum{of_only(self.only)}"

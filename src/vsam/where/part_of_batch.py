@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from vsam.errors import check_fraction, check_not_negative, check_only
+from vsam.checks import check_fraction, check_not_negative, check_only
 from vsam.parts import KnowsBefore
 from vsam.where.global_norm import move_, of_only
 
@@ -49,5 +49,5 @@ class PartOfBatch(KnowsBefore):
         move_(weights, gradients, rhos, norm)
 
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
         return f"at a distance rho along the gradient of {self.share:.3g} of the batch{of_only(self.only)}"

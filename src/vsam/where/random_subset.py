@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from vsam import tensors
-from vsam.errors import check_count, check_fraction, check_not_negative, check_only
+from vsam._step import foreach
+from vsam.checks import check_count, check_fraction, check_not_negative, check_only
 from vsam.parts import Where, generator_from, generator_state
 from vsam.where.global_norm import move_, of_only
 
@@ -17,7 +17,7 @@ __all__ = ["RandomSubset"]
 class RandomSubset(Where):
     """Take the second gradient at w + e with e = ρ / (‖g_kept‖ + 1e-12) / β · g_kept, and zero elsewhere.
 
-    Each parameter tensor is kept with probability β, but at least one is. The update uses all tensors.
+    Each parameter tensor is kept with probability β, but at least one is. The update uses all foreach.
 
     Args:
         rho: ρ ≥ 0, the radius.
@@ -48,10 +48,10 @@ class RandomSubset(Where):
         kept = [i for i in range(len(weights)) if self.generator.random() < self.beta]
         kept = kept or [self.generator.randrange(len(weights))]
         chosen = [gradients[i] for i in kept]
-        move_([weights[i] for i in kept], chosen, [rhos[i] / self.beta for i in kept], tensors.norm(chosen))
+        move_([weights[i] for i in kept], chosen, [rhos[i] / self.beta for i in kept], foreach.norm(chosen))
 
     def describe(self) -> str:
-        """What this part does, as the end of a sentence."""
+        """Describe this part in a phrase that completes a sentence."""
         subset = f" of a random {self.beta:.0%} of the tensors" if self.beta < 1 else ""
         return f"at a distance rho along the gradient{of_only(self.only)}{subset}"
 

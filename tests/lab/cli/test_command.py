@@ -15,7 +15,6 @@ from typer.main import get_command
 
 from lab.command import QUICK, Command, assert_refused, vsam
 from vsam.lab import data, models
-from vsam.lab.cli import lists
 from vsam.lab.cli.app import app
 from vsam.lab.methods import METHODS
 from vsam.lab.recipes.files import header_parts, recipe_names
@@ -70,7 +69,6 @@ MISTAKES = [
     ("study", "table1", "--compare-paper", "--json", "-"),
     ("study", "norms", "--scale", "tiny", "--methods", "asam"),
     ("models", "resnet8"),
-    ("quantized", "nowhere"),
     ("sharpness", "nowhere"),
     ("sharpness",),
     ("data", "cifar10"),
@@ -168,7 +166,7 @@ def test_help_fits_80_columns_and_cuts_nothing_off(call, monkeypatch, command):
 
 @pytest.mark.parametrize("arguments", [("methods",), ("models",), ("recipes",), ("data",), ("explain", "vsam")])
 def test_lists_fit_80_columns_and_break_no_name(call, monkeypatch, arguments):
-    monkeypatch.setattr(lists, "make_console", lambda width: Console(width=80))
+    monkeypatch.setattr("vsam.lab.cli.output.make_console", lambda width: Console(width=80))
     monkeypatch.setenv("COLUMNS", "80")
     lines = call(*arguments)[1].splitlines()
     assert max(map(len, lines)) <= 80
@@ -331,7 +329,8 @@ main()
 def test_without_the_labs_packages_the_command_says_what_to_install():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", BLOCKED], capture_output=True, text=True, timeout=900)
     assert done.returncode == 1
-    assert "pip install 'vsam[lab]'" in done.stderr
+    assert "pip install" in done.stderr
+    assert "[lab]" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
 

@@ -35,11 +35,10 @@ DEEP = ".".join("a" * 3000)
         (("compare", "--methods", f"sam-{'9' * 5000}"), "There is no method 'sam-9"),
         (("explain", f"sam-{'9' * 5000}"), "There is no method 'sam-9"),
         (("train", "pipe.toml"), "pipe.toml cannot be read: it is a device or a pipe"),
-        (("methods", "--use", "pipe.toml"), "the file cannot be read: it is a device or a pipe"),
+        (("methods", "--use", "pipe.toml"), "pipe.toml cannot be read: it is a device or a pipe"),
         (("train", "deep.toml"), "deep.toml is nested too deeply"),
         (("compare", "--csv", "pipe.toml"), "pipe.toml cannot be written: it is a device or a pipe"),
         (("compare", "--latex", "/dev/null"), "/dev/null cannot be written"),
-        (("bench", "--json", "/dev/null"), "/dev/null cannot be written"),
     ],
     ids=lambda value: value[:3] if isinstance(value, tuple) else "",
 )
@@ -88,7 +87,7 @@ def test_finished_runs_are_shown_where_nothing_can_be_written(call, compared, tm
     assert "comparison.json could not be written: Permission denied" in compare[2]
 
 
-def test_metrics_that_cannot_be_read_are_named(call, compared, tmp_path):
+def test_metrics_that_cannot_be_read_are_named_and_come_from_the_checkpoint(call, compared, tmp_path):
     run = tmp_path / "runs/fashion-mini-tiny/vsam/seed-0"
     (run / "metrics.jsonl").chmod(0)
     with obeyed_permissions():
@@ -97,8 +96,8 @@ def test_metrics_that_cannot_be_read_are_named(call, compared, tmp_path):
         assert "metrics.jsonl cannot be read: Permission denied" in err
         (run / "summary.json").unlink()
         code, _, err = call("train", *QUICK, "--out", str(run))
-    assert code == 1
-    assert "metrics.jsonl cannot be read: Permission denied" in err
+    assert code == 0, err
+    assert len((run / "metrics.jsonl").read_text().splitlines()) == 2, "they come from the checkpoint"
 
 
 def test_one_hostile_run_does_not_stop_a_report_and_nothing_of_it_reaches_the_terminal(call, tmp_path):
@@ -150,8 +149,8 @@ def test_a_folder_of_images_with_a_name_of_markup_is_compared(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_sigterm_and_ctrl_c_save_the_step_and_the_run_ends_the_same(finished, tmp_path, number):
     arguments = ("train", *QUICK, "--out", "run")
-    slow = "import time, vsam.lab.runs.training as t; step = t.Training.step\n"
-    slow += "t.Training.step = lambda *a: (time.sleep(0.3), step(*a))[1]\n"
+    slow = "import time, vsam.lab.learner as t; step = t.Learner.step\n"
+    slow += "t.Learner.step = lambda *a: (time.sleep(0.3), step(*a))[1]\n"
     (tmp_path / "own.py").write_text(
         f"import vsam.lab\n{slow}@vsam.lab.method('nothing')\ndef nothing(base):\n    return base\n"
     )

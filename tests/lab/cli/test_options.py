@@ -11,32 +11,19 @@ TABLES = {"--json", "--csv", "--markdown", "--latex"}
 
 OPTIONS = {
     "train": {"recipe"} | SHARED,
-    "compare": {"--recipe", "--methods", "--seeds", "--ray", "--workers"} | SHARED | TABLES,
+    "compare": {"--recipe", "--methods", "--seeds", "--ray"} | SHARED | TABLES,
     "study": {
-        *("name", "--scale", "--out", "--seeds", "--only", "--methods", "--dry-run", "--compare-paper", "--details"),
-        *("--ray", "--workers", "--json", "--data-dir", "--device", "--tensorboard"),
+        *("name", "--scale", "--out", "--seeds", "--only", "--methods", "--dry-run", "--compare-paper"),
+        *("--ray", "--json", "--data-dir", "--device", "--tensorboard"),
     },
     "report": {"runs", "--out", "-o", "--title", "--figures"},
     "tune": {"recipe", "--method", "--trials", "--search", "--seeds", "--storage", "--timeout"} | SHARED,
-    "bench": {
-        "--workloads",
-        "--methods",
-        "--base",
-        "--rounds",
-        "--seconds",
-        "--memory",
-        "--huge",
-        "--out",
-        "--json",
-    },
-    "choose": {"what", "--price", "--time", "--seconds", "--set", "--data-dir", "--device", "--json"},
-    "doctor": {"file", "--method", "--set", "--seconds", "--data-dir", "--json"},
+    "check": {"what", "--method", "--set", "--budget", "--seconds", "--data-dir", "--device", "--json"},
     "methods": {"--json"},
     "models": {"--json"},
     "explain": {"method", "--json"},
     "recipes": {"name", "--json"},
     "data": {"--data-dir", "--json"},
-    "quantized": {"run", "--data-dir", "--device", "--json"},
     "sharpness": {
         *("runs", "--rho", "--samples", "--batch", "--mode", "--adaptive", "--density", "--out", "--landscape"),
         *("--between", "--points", "--span", "--data-dir", "--device", "--json"),
@@ -62,9 +49,7 @@ def test_the_commands_are_these():
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_the_options_are_these(name):
-    assert options(COMMANDS[name]) == OPTIONS[name] | (
-        {"--use"} if name not in ("recipes", "bench", "doctor") else set()
-    )
+    assert options(COMMANDS[name]) == OPTIONS[name] | ({"--use"} if name not in ("recipes", "report") else set())
 
 
 @pytest.mark.parametrize(
@@ -76,8 +61,6 @@ def test_the_options_are_these(name):
         ("compare", "seeds", 3),
         ("study", "scale", "small"),
         ("tune", "trials", 20),
-        ("bench", "rounds", 200),
-        ("bench", "base", "sgd,sgd-fused"),
         ("train", "tiny", False),
         ("train", "out", None),
         ("train", "device", None),

@@ -141,20 +141,6 @@ def test_fashion_is_found_when_all_four_files_are_there(tmp_path, kind):
     assert by_name(tmp_path)["fashion-mnist"].found == str(folder)
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"<html>404, not found</html>", gzip.compress(b"other")], ids=["empty", "page", "other"]
-)
-def test_a_packed_file_of_another_size_is_damage(tmp_path, content):
-    folder = tmp_path / "fashion-mnist"
-    folder.mkdir()
-    for file in fashion_module.FASHION:
-        fill(folder / file.name, file.size)
-    (folder / "t10k-labels-idx1-ubyte.gz").write_bytes(content)
-    row = by_name(tmp_path)["fashion-mnist"]
-    assert row.found is None
-    assert f"{folder / 't10k-labels-idx1-ubyte.gz'} is damaged" in row.damage
-
-
 def test_a_data_directory_that_is_a_file_is_named(tmp_path):
     path = tmp_path / "file"
     path.write_text("not a folder")

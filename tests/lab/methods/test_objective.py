@@ -8,8 +8,8 @@ from torch.nn import functional as F
 from lab.helpers import CPU, quick_recipe
 from vsam.lab.data import Batch
 from vsam.lab.methods import METHODS
-from vsam.lab.methods.build import build_objective
-from vsam.lab.runs.train import load_data
+from vsam.lab.methods.objective import build_objective
+from vsam.lab.train import load_data
 
 LOGITS = torch.randn(4, 10, generator=torch.Generator().manual_seed(0))
 BATCH = Batch(torch.zeros(4, 1, 28, 28), torch.tensor([3, 1, 4, 1]), torch.arange(4))

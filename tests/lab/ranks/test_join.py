@@ -19,7 +19,7 @@ def started(monkeypatch):
 
 def test_other_commands_are_refused(started):
     check_command("train")
-    with pytest.raises(UserError, match=r"torchrun is for vsam train: 2 processes of vsam compare .*--ray --workers N"):
+    with pytest.raises(UserError, match=r"torchrun is for vsam train: .* vsam compare .*--ray"):
         check_command("compare")
 
 

@@ -25,10 +25,10 @@ def num_samples(law, noise, seed):
     """How many of the demo's steps are sampled where the norms are noise of that size around a constant."""
     draw, count = random.Random(f"norms {seed}").lognormvariate, 0
     for step in range(1, STEPS + 1):
-        if wants_sample := law.wants_sample(step):
-            law.observe(vsam.Sample(*torch.tensor([draw(0, noise), draw(0, noise)])))
+        if was_sampled := law.before(step):
+            law.observe(*torch.tensor([draw(0, noise), draw(0, noise)]))
             count += 1
-        law.advance(step, wants_sample, was_skipped=False)
+        law.advance(step, was_sampled, was_skipped=False)
     return count
 
 

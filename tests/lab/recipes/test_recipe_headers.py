@@ -9,11 +9,11 @@ from typer.main import get_command
 
 from vsam.lab.cli.app import app
 from vsam.lab.methods import find_method
-from vsam.lab.paper import numbers
 from vsam.lab.recipes.load import load_recipe, recipe_header, recipe_names
+from vsam.lab.study.paper import PAIRS, published
 
 HEADINGS = ("Command", "Hardware", "Time", "Expected")
-OF_THE_PAPER = [(f"{data}-{model}", model, data) for model, data in numbers.PAIRS]
+OF_THE_PAPER = [(f"{data}-{model}", model, data) for model, data in PAIRS]
 
 
 def headings(name):
@@ -52,12 +52,12 @@ def test_the_command_exists_and_names_the_recipe(name):
 
 @pytest.mark.parametrize(("name", "model", "data"), OF_THE_PAPER)
 def test_the_papers_recipes_take_the_time_that_follows_from_its_speed(name, model, data):
-    check_time(name, numbers.table1(model, data)["vsam"].ais)
+    check_time(name, published("table1", model, data)["vsam"].ais)
 
 
 @pytest.mark.parametrize("model", ["resnet18", "mobilenet"])
 def test_the_times_and_numbers_of_quantized_recipes_are_the_papers_too(model):
-    rows = numbers.lsq(model)
+    rows = published("lsq", model, "cifar10")
     check_time(f"cifar10-{model}-lsq", rows["vsam"].ais)
     expected = headings(f"cifar10-{model}-lsq")["Expected"]
     assert expected.startswith("the paper reports")

@@ -3,10 +3,16 @@
 import bisect
 import json
 import math
+import tomllib
 from pathlib import Path
 
-from vsam.lab.recipes.load import load_recipe
+import tomli_w
 
+from vsam.lab.recipes.load import load_recipe
+from vsam.lab.report.groups import find_runs, group_runs
+
+# A name that some reader would take for more than a name.
+EVIL = "</script><script>alert(1)</script> <b>&amp;</b> $x_1$ %{x} \"'|_"
 ENVIRONMENT = {"vsam": "0.1.0", "torch": "2.13.0", "device": "CPU Made Up", "threads": 2, "commit": "abc123"}
 
 
@@ -52,6 +58,7 @@ def make_run(
             "accuracy": accuracies[-1],
             "best": max(accuracies),
             "samples": len(sampled),
+            "cost": 1 + len(sampled) / total,
             "skipped": 0,
             "ais": 1000 / (1 + len(sampled) / total) + seed,
             "seconds": 12.5,
@@ -67,6 +74,19 @@ def make_comparison(folder: Path, methods=("sgd", "sam", "vsam"), seeds=(0, 1), 
         for seed in seeds:
             make_run(folder / method / f"seed-{seed}", method, seed, **options)
     return folder
+
+
+def read_groups(folder: Path):
+    return group_runs(find_runs([folder]))
+
+
+def rename(run: Path, method: str, recipe: str | None = None) -> None:
+    """Give a finished run another method and recipe, as somebody who means harm might."""
+    config = tomllib.loads((run / "config.toml").read_text())
+    config |= {"method": method} | ({"name": recipe} if recipe else {})
+    (run / "config.toml").write_text(tomli_w.dumps(config), encoding="utf-8")
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps(summary | {"method": method, "label": method}), encoding="utf-8")
 
 
 def write_lines(path: Path, lines: list[dict]) -> None:

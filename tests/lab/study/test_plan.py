@@ -4,30 +4,28 @@ import itertools
 
 import pytest
 
-from vsam.lab.errors import UserError
 from vsam.lab.recipes.load import load_recipe
-from vsam.lab.runs.folder import run_path
-from vsam.lab.study.plan import STUDIES
-from vsam.lab.study.study import SCALES
+from vsam.lab.run import run_path
+from vsam.lab.study.plan import SCALES, STUDIES
 
 OF_THE_PAPER = ["sgd", "sam", "sam-5", "sam-10", "looksam-5", "esam", "saf", "mesa", "ae-sam", "vsam", "vsam-a", "asam"]
 
 
 def recipes(study, scale, folder, seeds=3):
-    return [recipe for part in STUDIES[study].plan(scale, seeds, folder) for recipe in part.recipes]
+    return [recipe for part in STUDIES[study].parts(scale, seeds, folder).values() for recipe in part]
 
 
 def test_table1_of_the_paper_is_six_networks_and_data_sets_with_all_methods_and_three_seeds(tmp_path):
-    parts = STUDIES["table1"].plan("paper", 3, tmp_path)
+    parts = STUDIES["table1"].parts("paper", 3, tmp_path)
     pairs = itertools.product(("resnet18", "wrn28-10", "pyramidnet110"), ("cifar10", "cifar100"))
-    assert [part.name for part in parts] == [f"{data}-{model}" for model, data in pairs]
-    for part in parts:
-        shipped = load_recipe(part.name)
+    assert list(parts) == [f"{data}-{model}" for model, data in pairs]
+    for name, recipes in parts.items():
+        shipped = load_recipe(name)
         assert shipped.epochs == 200
-        assert [(recipe.seed, recipe.method) for recipe in part.recipes] == [
+        assert [(recipe.seed, recipe.method) for recipe in recipes] == [
             (seed, method) for seed in range(3) for method in OF_THE_PAPER
         ]
-        for recipe in part.recipes:
+        for recipe in recipes:
             assert recipe == shipped.model_copy(update={"seed": recipe.seed, "method": recipe.method})
 
 
@@ -45,10 +43,6 @@ def test_the_papers_studies_of_alpha_and_gamma_meet_in_one_run(tmp_path):
 def test_a_folder_never_means_two_different_runs(scale, tmp_path):
     planned = {}
     for study in STUDIES:
-        if scale == "paper" and study in ("trials", "frontier"):
-            with pytest.raises(UserError, match="no plan at the paper's scale"):
-                recipes(study, scale, tmp_path)
-            continue
         for recipe in recipes(study, scale, tmp_path):
             assert planned.setdefault(run_path(tmp_path, recipe), recipe) == recipe
 
@@ -64,11 +58,11 @@ def test_studies_share_the_runs_with_the_recipes_own_settings(tmp_path):
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_quantized_runs_start_from_the_full_precision_run_of_their_seed(scale, tmp_path):
-    parts = STUDIES["lsq"].plan(scale, 2, tmp_path)
+    parts = list(STUDIES["lsq"].parts(scale, 2, tmp_path).values())
     for full, quantized in zip(parts[::2], parts[1::2], strict=True):
-        assert {recipe.method for recipe in quantized.recipes} == {"sgd", "sam", "vsam"}
-        for recipe in quantized.recipes:
-            (start,) = [candidate for candidate in full.recipes if candidate.seed == recipe.seed]
+        assert {recipe.method for recipe in quantized} == {"sgd", "sam", "vsam"}
+        for recipe in quantized:
+            (start,) = [candidate for candidate in full if candidate.seed == recipe.seed]
             assert start.quantize is None
             assert (start.model, start.data) == (recipe.model, recipe.data)
             assert recipe.quantize.checkpoint == str(run_path(tmp_path, start) / "checkpoint.pt")

@@ -1,272 +1,188 @@
 """A search in one process: all trials, none on test images, and as if never interrupted."""
 
 import json
-import os
-import signal
 import time
-import tomllib
+from contextlib import closing
+from dataclasses import replace
 
 import pytest
 import torch
 from optuna.distributions import FloatDistribution
 from optuna.trial import create_trial
 
-from lab.helpers import CPU, lines
-from lab.tune.plans import Watched, open_search, outcome, quick_plan, results, small_data
+from lab.helpers import CPU, lines, quick_recipe
 from vsam.lab.data.validation import hold_out
-from vsam.lab.errors import RunError, UserError
-from vsam.lab.tune.results import best_first, count_states
+from vsam.lab.errors import DamagedError, RunError, UserError
+from vsam.lab.progress import NullProgress
+from vsam.lab.train import load_data
+from vsam.lab.tune.outcome import best_first, count_states, rows_of, to_json
 from vsam.lab.tune.search import Search, make_pruner
+from vsam.lab.tune.space import choose_space
 
 TRIALS = 3
+# Two steps an epoch, two epochs; ten held-out images, so that a trial is over in a moment.
+CHANGES = ("data.train=50", "data.test=20", "batch=20", "vsam.start=1", "vsam.window=10")
+
+
+class Stop(NullProgress):
+    """Calls a function before a step of a trial, and remembers the steps."""
+
+    def __init__(self, moment=None, act=None):
+        self.steps, self._moment, self._act = [], moment, act
+
+    def advance(self, label, seed, step):
+        self.steps.append((label, seed, step))
+        if (label, step) == self._moment:
+            self._act()
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def open_search(folder, *changes, search=None, seeds=1, labels=None, **options):
+    recipe = quick_recipe(*CHANGES, *changes)
+    space = choose_space(search, lambda more: quick_recipe(*CHANGES, *changes, *more))
+    data = load_data(recipe, None, CPU)
+    small = [images[:, :, ::4, ::4].contiguous() for images in (data.train_images, data.test_images)]
+    test_labels = data.test_labels if labels is None else labels
+    data = replace(data, train_images=small[0], test_images=small[1], test_labels=test_labels)
+    return closing(Search(recipe, space, seeds, folder, hold_out(data), CPU, **options))
+
+
+def run(folder, *changes, trials=TRIALS, progress=None, deadline=None, **options):
+    """The rows after the search has run."""
+    with open_search(folder, *changes, **options) as search:
+        search.run(trials, progress or NullProgress(), deadline)
+        return rows_of(search)
+
+
+def outcomes(rows):
+    """What of trials must not depend on kills."""
+    return [{name: value for name, value in row.items() if name not in ("seconds", "device")} for row in rows]
 
 
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory):
-    """A finished search."""
     folder = tmp_path_factory.mktemp("searched") / "search"
-    watched = Watched()
-    assert open_search(folder, TRIALS).run(watched) == TRIALS
-    return folder, watched
+    return folder, run(folder)
 
 
-def test_all_trials_are_trained(searched):
-    folder, watched = searched
-    found = results(open_search(folder, TRIALS))
-    assert [result.number for result in found] == list(range(TRIALS))
-    assert count_states(found) == "3 trials: 3 complete"
-    assert watched.of("begin") == [(0, TRIALS, 4)]
-    assert watched.of("start") == [(number, 0) for number in range(TRIALS)]
-    assert watched.of("epoch") == [(number, epoch) for number in range(TRIALS) for epoch in (1, 2)]
-    assert watched.of("step") == [(step,) for step in (1, 2, 3, 4)] * TRIALS
-    assert watched.of("end") == [(number, number + 1) for number in range(TRIALS)]
+def test_all_trials_are_trained_and_the_recipes_own_settings_come_first(searched):
+    folder, rows = searched
+    assert count_states(rows) == "3 trials: 3 complete"
+    assert rows[0]["settings"] == {"rho": 0.2, "vsam.alpha": 0.2, "vsam.gamma": 0.7}
+    assert len({row["settings"]["rho"] for row in rows}) == TRIALS
+    with open_search(folder) as search:
+        record = json.loads(to_json(search, "vsam tune", rows))
+    assert record["best"] == best_first(rows)[0]["number"]
 
 
 def test_a_trial_is_a_run_on_the_held_out_images(searched):
-    folder, _ = searched
-    for result in results(open_search(folder, TRIALS)):
-        path = folder / "trials" / f"{result.number:03}" / "seed-0"
+    folder, rows = searched
+    for row in rows:
+        path = folder / "trials" / f"{row['number']:03}" / "seed-0"
         summary = json.loads((path / "summary.json").read_text())
-        assert summary["data"] == "fashion-mini-validation"
-        assert result.accuracy == summary["accuracy"] == lines(path / "metrics.jsonl")[-1]["test_accuracy"]
-        assert result.accuracy % 10 == 0, "there are ten held-out images"
-        assert (result.samples, result.steps, result.epochs) == (summary["samples"], 4, 2)
-        assert result.settings["rho"] == pytest.approx(tomllib.loads((path / "config.toml").read_text())["rho"])
-    assert len({result.settings["rho"] for result in results(open_search(folder, TRIALS))}) == TRIALS
-
-
-@pytest.mark.slow
-def test_the_test_images_do_not_matter(tmp_path):
-    plan = quick_plan()
-    dataset = small_data(plan)
-    found = []
-    for labels in (dataset.test_labels, torch.zeros_like(dataset.test_labels)):
-        dataset.test_labels.copy_(labels)
-        search = Search(plan, tmp_path / str(len(found)), hold_out(dataset), CPU, 1)
-        search.run(Watched())
-        found.append(outcome(results(search)[0]))
-    assert found[0] == found[1]
-
-
-def test_checkpoints_are_cleared_away_and_results_kept(searched):
-    folder, _ = searched
+        assert (summary["data"], summary["role"]) == ("fashion-mini-validation", "trial")
+        assert row["accuracy"] == summary["accuracy"] == lines(path / "metrics.jsonl")[-1]["test_accuracy"]
+        assert (row["samples"], row["steps"], row["epochs"]) == (summary["samples"], 4, 2)
     assert list(folder.rglob("checkpoint.pt")) == []
-    assert len(list(folder.rglob("summary.json"))) == TRIALS
 
 
-def test_a_finished_search_changes_nothing(searched):
-    folder, _ = searched
+def test_a_finished_search_changes_nothing_and_more_trials_can_be_asked_for(searched, tmp_path):
+    folder, rows = searched
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    watched = Watched()
-    assert open_search(folder, TRIALS).run(watched) == 0
-    assert watched.events == [("begin", TRIALS, TRIALS, 4)]
+    progress = Stop()
+    assert run(folder, progress=progress) == rows
+    assert progress.steps == []
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    run(tmp_path, trials=1)
+    assert outcomes(run(tmp_path)) == outcomes(rows)
 
 
 @pytest.mark.slow
-def test_more_trials_can_be_asked_for(tmp_path):
-    open_search(tmp_path, 1).run(Watched())
-    watched = Watched()
-    assert open_search(tmp_path, 3).run(watched) == 2
-    assert [number for number, _ in watched.of("start")] == [1, 2]
-    assert open_search(tmp_path, 2).run(Watched()) == 0
-
-
-@pytest.mark.slow
-def test_interrupted_at_every_moment_it_tries_and_finds_the_same(searched, tmp_path):
-    folder, _ = searched
-    moments = iter([("start", 0, 0), ("step", 1), ("epoch", 0, 1), ("step", 4), ("epoch", 0, 2), ("start", 1, 0)])
-    moment = next(moments)
-
-    def stop(event):
-        if event == moment:
-            raise KeyboardInterrupt
-
-    while moment:
-        with pytest.raises(KeyboardInterrupt):
-            open_search(tmp_path / "search", TRIALS).run(Watched(stop))
-        moment = next(moments, None)
-    open_search(tmp_path / "search", TRIALS).run(Watched())
-    ours, theirs = (results(open_search(path, TRIALS)) for path in (tmp_path / "search", folder))
-    assert [outcome(result) for result in ours] == [outcome(result) for result in theirs]
-
-
-@pytest.fixture
-def interruptible():
-    """Ctrl-C as in a terminal; what runs in the background of a shell ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_ctrl_c_waits_for_a_moment_when_nothing_is_half_done(tmp_path):
-    search = open_search(tmp_path, 1)
-
-    def press(event):
-        if event == ("epoch", 0, 1):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    watched = Watched(press)
+@pytest.mark.parametrize("moment", [("trial 0", 1), ("trial 0", 2), ("trial 1", 3), ("trial 2", 4)])
+def test_interrupted_at_any_moment_it_tries_and_finds_the_same(searched, tmp_path, moment):
     with pytest.raises(KeyboardInterrupt):
-        search.run(watched)
-    assert watched.events[-2:] == [("epoch", 0, 1), ("step", 3)]
-    assert results(search)[0].state == "waiting"
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        run(tmp_path / "search", "checkpoint_seconds=1e-6", progress=Stop(moment, interrupt))
+    rows = run(tmp_path / "search", "checkpoint_seconds=1e-6")
+    assert outcomes(rows) == outcomes(searched[1])
 
 
-@pytest.mark.usefixtures("interruptible")
-def test_a_second_ctrl_c_does_not_wait(tmp_path):
-    def press(event):
-        if event[0] == "epoch":
-            os.kill(os.getpid(), signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGINT)
-
-    watched = Watched(press)
+def test_the_deadline_ends_it_after_an_epoch_and_it_resumes_there(tmp_path):
+    rows = run(tmp_path, deadline=time.monotonic() - 1)
+    assert [row["state"] for row in rows] == ["waiting"] * len(rows)
+    progress = Stop(("trial 0", 2), interrupt)
     with pytest.raises(KeyboardInterrupt):
-        open_search(tmp_path, 1).run(watched)
-    assert watched.events[-1] == ("epoch", 0, 1)
+        run(tmp_path, progress=progress)
+    assert run(tmp_path, trials=1)[0]["state"] == "complete"
 
 
-def test_the_deadline_ends_it_after_an_epoch_and_it_goes_on_there(tmp_path):
-    search = open_search(tmp_path, 2, deadline=time.monotonic() + 3600)
-
-    def stop(event):
-        if event == ("epoch", 1, 1):
-            search._deadline = time.monotonic() - 1
-
-    assert search.run(Watched(stop)) == 2
-    assert count_states(results(search)) == "2 trials: 1 complete, 1 waiting"
-    watched = Watched()
-    assert open_search(tmp_path, 2).run(watched) == 1
-    assert watched.of("start") == [(1, 2)]
-    assert watched.of("epoch") == [(1, 2)]
+def test_the_test_images_do_not_matter(searched, tmp_path):
+    rows = run(tmp_path, trials=1, labels=torch.zeros(20, dtype=torch.long))
+    assert outcomes(rows) == outcomes(searched[1])[:1]
 
 
 def test_a_trial_of_several_seeds_is_their_mean(tmp_path):
-    search = open_search(tmp_path, 1, quick_plan("seed=3", seeds=2))
-    watched = Watched()
-    search.run(watched)
-    (result,) = results(search)
+    (row,) = run(tmp_path, "seed=3", seeds=2, trials=1)
     runs = [json.loads((tmp_path / f"trials/000/seed-{seed}/summary.json").read_text()) for seed in (3, 4)]
-    assert result.accuracy == sum(run["accuracy"] for run in runs) / 2
-    assert result.samples == sum(run["samples"] for run in runs) / 2
-    assert result.seconds == pytest.approx(sum(run["seconds"] for run in runs), rel=0.2)
-    assert watched.of("begin") == [(0, 1, 8)]
-    assert watched.of("step") == [(step,) for step in range(1, 9)]
-    assert watched.of("epoch") == [(0, 1), (0, 2)]
+    assert row["accuracy"] == sum(one["accuracy"] for one in runs) / 2
+    assert row["samples"] == sum(one["samples"] for one in runs) / 2
 
 
 @pytest.mark.filterwarnings("ignore:A gradient was not finite")
-def test_trials_that_diverge_are_listed_and_the_others_go_on(tmp_path):
+def test_trials_that_diverge_are_listed_and_the_others_continue(tmp_path):
     """Weights of 1e30 after a step are the end of any network."""
-    plan = quick_plan(search="lr=0.1:1e30:log")
-    search = open_search(tmp_path, 5, plan)
-    search.run(Watched())
-    found = results(search)
-    failed = [result for result in found if result.state == "failed"]
-    assert {"complete", "failed"} == {result.state for result in found}
-    assert all("step" in result.error for result in failed)
-    assert all(result.error is None for result in best_first(found))
-    assert found[0].state == "complete", "the recipe's own lr is tried first"
+    rows = run(tmp_path, search="lr=0.1:1e30:log", trials=5)
+    assert {row["state"] for row in rows} == {"complete", "failed"}
+    assert all("step" in row["error"] for row in rows if row["state"] == "failed")
+    assert rows[0]["state"] == "complete", "the recipe's own lr is tried first"
 
 
-def _spoil_metrics(run):
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    (run / "metrics.jsonl").write_text(f"{lines[0]}\n" if len(lines) > 1 else "")
+def fail(error, cause=None):
+    def act():
+        raise error from cause
+
+    return act
 
 
-def _spoil_checkpoint(run):
-    content = bytearray((run / "checkpoint.pt").read_bytes())
-    content[len(content) // 2] ^= 1
-    (run / "checkpoint.pt").write_bytes(content)
-
-
-@pytest.mark.parametrize(
-    ("moment", "spoil"),
-    [
-        (("epoch", 0, 1), _spoil_metrics),
-        (("epoch", 0, 1), _spoil_checkpoint),
-        (("epoch", 0, 1), lambda run: (run / "config.toml").write_text("epochs = ")),
-        (("epoch", 0, 2), _spoil_metrics),
-    ],
-    ids=["metrics", "checkpoint", "config", "metrics of the whole run"],
-)
-def test_a_damaged_trial_is_repeated_and_never_scored_wrongly(searched, tmp_path, caplog, moment, spoil):
-    def stop(event):
-        if event == moment:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        open_search(tmp_path / "search", 1).run(Watched(stop))
-    spoil(tmp_path / "search/trials/000/seed-0")
-    open_search(tmp_path / "search", 1).run(Watched())
-    assert "Trial 0 is restarted" in caplog.text
-    folder, _ = searched
-    ours, theirs = results(open_search(tmp_path / "search", 1))[0], results(open_search(folder, TRIALS))[0]
-    assert outcome(ours) == outcome(theirs)
-
-
-def test_a_full_disk_is_nobodys_failure(tmp_path, monkeypatch):
-    search = open_search(tmp_path, 2)
-
-    def stop(event):
-        if event == ("epoch", 0, 1):
-            raise RunError("disk full") from OSError(28, "No space left on device")
-
-    with pytest.raises(RunError, match="disk full"):
-        search.run(Watched(stop))
-    assert results(search)[0].state == "waiting"
-    assert open_search(tmp_path, 2).run(Watched()) == 2
-    assert count_states(results(search)) == "2 trials: 2 complete"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("no memory left"), MemoryError()])
-def test_settings_that_need_too_much_memory_fail_and_the_search_goes_on(tmp_path, error):
-    def stop(event):
-        if event == ("epoch", 0, 1):
-            raise error
+def test_settings_that_need_too_much_memory_fail_and_the_search_continues(tmp_path, error):
+    rows = run(tmp_path, trials=2, progress=Stop(("trial 0", 2), fail(error)))
+    assert count_states(rows) == "2 trials: 1 complete, 1 failed"
 
-    search = open_search(tmp_path, 2)
-    assert search.run(Watched(stop)) == 2
-    assert count_states(results(search)) == "2 trials: 1 complete, 1 failed"
-    assert results(search)[0].error == (str(error) or "MemoryError")
+
+def test_a_full_disk_is_nobodys_failure(tmp_path):
+    error = fail(RunError("disk full"), OSError(28, "No space left on device"))
+    with pytest.raises(RunError, match="disk full"):
+        run(tmp_path, progress=Stop(("trial 0", 2), error))
+    assert count_states(run(tmp_path, trials=2)) == "2 trials: 2 complete"
+
+
+def test_a_damaged_checkpoint_stops_the_search_and_is_never_scored(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, progress=Stop(("trial 0", 3), interrupt))
+    path = tmp_path / "trials/000/seed-0/checkpoint.pt"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DamagedError, match="delete it"):
+        run(tmp_path)
+    path.unlink()
+    assert count_states(run(tmp_path, trials=1)) == "1 trial: 1 complete"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("others", "state", "epochs"), [(101.0, "pruned", 4), (-1.0, "complete", 6)])
 def test_a_trial_that_lags_behind_is_pruned_late_and_never_early(tmp_path, others, state, epochs):
-    search = open_search(tmp_path, 6, quick_plan("epochs=6", search="rho=0.1:0.5"))
-    for _ in range(5):
-        values = dict.fromkeys(range(1, 7), others)
-        settings = {"params": {"rho": 0.3}, "distributions": {"rho": FloatDistribution(0.1, 0.5)}}
-        search._queue.study.add_trial(create_trial(value=others, intermediate_values=values, **settings))
-    search.run(Watched())
-    result = results(search)[5]
-    assert (result.state, result.epochs) == (state, epochs)
-    assert result.accuracy is not None
-    assert result.steps == 2 * epochs
+    with open_search(tmp_path, "epochs=6", search="rho=0.3:0.5") as search:
+        for _ in range(5):
+            values = dict.fromkeys(range(1, 7), others)
+            settings = {"params": {"rho": 0.3}, "distributions": {"rho": FloatDistribution(0.3, 0.5)}}
+            search.study.add_trial(create_trial(value=others, intermediate_values=values, **settings))
+        search.run(6, NullProgress())
+        row = rows_of(search)[5]
+    assert (row["state"], row["epochs"], row["steps"]) == (state, epochs, 2 * epochs)
 
 
 @pytest.mark.parametrize(("epochs", "first"), [(1, 1), (2, 2), (3, 2), (30, 20), (40, 27), (200, 134)])
@@ -275,33 +191,36 @@ def test_the_first_epoch_that_may_be_pruned(epochs, first):
 
 
 @pytest.mark.parametrize(
-    ("plan", "trials", "parts"),
+    ("changes", "options", "difference"),
     [
-        ({"changes": ("lr=0.2",)}, 1, ["lr 0.1 instead of 0.2"]),
-        ({"changes": ("vsam.slices=2",)}, 1, ["vsam.slices 5 instead of 2"]),
-        ({"changes": (), "search": "rho=0.1:0.2"}, 1, ["search", "instead of rho=0.1:0.2"]),
-        ({"changes": (), "seeds": 2}, 1, ["seeds 1 instead of 2"]),
-        ({"changes": (), "method": "sam"}, 1, ["method", "vsam", "sam"]),
+        (["lr=0.2"], {}, "lr 0.1 instead of 0.2"),
+        (["vsam.slices=2"], {}, "vsam.slices 5 instead of 2"),
+        ([], {"search": "rho=0.1:0.2"}, "instead of rho=0.1:0.2"),
+        ([], {"seeds": 2}, "seeds 1 instead of 2"),
     ],
 )
-def test_another_search_in_the_folder_is_refused(searched, plan, trials, parts):
-    folder, _ = searched
-    changes = plan.pop("changes")
-    with pytest.raises(UserError, match="has another search") as raised:
-        open_search(folder, trials, quick_plan(*changes, **plan))
-    for part in parts:
-        assert part in str(raised.value)
+def test_another_search_in_the_folder_is_refused(searched, changes, options, difference):
+    with pytest.raises(UserError, match=f"has another search.*{difference}"):
+        run(searched[0], *changes, **options)
 
 
-def test_a_folder_whose_results_are_elsewhere_is_refused_without_them(tmp_path):
-    open_search(tmp_path / "search", 1, storage=f"sqlite:///{tmp_path}/study.db")
-    with pytest.raises(UserError, match='storage "elsewhere" instead of "in this folder"'):
-        open_search(tmp_path / "search", 1)
-    assert not (tmp_path / "search" / "study.db").exists()
+def test_a_second_process_in_the_folder_is_refused(tmp_path):
+    with open_search(tmp_path), pytest.raises(UserError, match="in use by another process"):
+        run(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", "null"])
-def test_a_folder_with_a_spoilt_note_is_refused(tmp_path, content):
-    (tmp_path / "search.json").write_text(content)
-    with pytest.raises(UserError, match=r"search\.json cannot be read"):
-        open_search(tmp_path, 1)
+def test_folders_share_a_database_and_train_no_trial_twice(searched, tmp_path):
+    storage = {"storage": f"sqlite:///{tmp_path}/shared.db"}
+    with open_search(tmp_path / "one", **storage) as first:
+        with pytest.raises(KeyboardInterrupt):
+            first.run(TRIALS, Stop(("trial 0", 1), interrupt))
+        run(tmp_path / "two", trials=2, **storage)
+        first.run(TRIALS, NullProgress())
+        assert outcomes(rows_of(first)) == outcomes(searched[1])
+
+
+@pytest.mark.parametrize("url", ["nosuch://me:hunter2@host/name", "hunter2", "sqlite:////nowhere/hunter2.db"])
+def test_a_database_that_cannot_be_used_is_an_error_without_its_password(tmp_path, url):
+    with pytest.raises((UserError, RunError), match="storage") as raised:
+        run(tmp_path, storage=url)
+    assert "hunter2" not in str(raised.value)

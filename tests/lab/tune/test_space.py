@@ -4,9 +4,9 @@ import pytest
 
 from lab.helpers import quick_recipe
 from vsam.lab.errors import UserError
+from vsam.lab.learner import build_model
 from vsam.lab.methods import METHODS
 from vsam.lab.methods.build import build_optimizer
-from vsam.lab.runs.network import build_model
 from vsam.lab.tune.space import Range, change, choose_space, own_values
 
 
@@ -35,8 +35,8 @@ def test_both_ends_of_every_default_range_can_be_trained(method):
     recipe = quick_recipe(f"method={method}")
     space = choose(None, f"method={method}")
     assert set(own_values(recipe, space)) == {one.key for one in space}, "the shipped recipe should lie within"
-    for end in (0, 1):
-        changed = change(recipe, {one.key: one.at(end) for one in space})
+    for end in ("low", "high"):
+        changed = change(recipe, {one.key: getattr(one, end) for one in space})
         assert changed.method == method
         assert changed != recipe
         model = build_model(changed, _FakeData())
@@ -107,13 +107,11 @@ def test_a_setting_without_effect_is_refused(method, key):
         choose(f"{key}=0.1:0.2", f"method={method}")
 
 
-def test_values_lie_between_the_bounds_and_are_short():
-    plain, log, whole = Range("a", 0.123412, 0.2), Range("b", 0.01, 1, log=True), Range("c", 3, 9, whole=True)
-    assert plain.at(0) == 0.123412  # rounding does not leave the range
-    assert plain.at(0.5) == 0.1617
-    assert log.at(0.5) == 0.1
-    assert [whole.at(share) for share in (0, 0.5, 0.999)] == [3, 6, 9]
-    assert isinstance(whole.at(0.5), int)
+def test_values_are_short_and_within_the_bounds():
+    plain, whole = Range("a", 0.123412, 0.2), Range("c", 3, 9, whole=True)
+    assert plain.tidy(0.123412) == 0.123412  # rounding does not leave the range
+    assert plain.tidy(0.161706) == 0.1617
+    assert isinstance(whole.tidy(5), int)
 
 
 def test_the_recipes_own_values_are_those_within_the_ranges():

@@ -16,13 +16,14 @@ def main() -> None:
     try:
         from vsam.lab.cli.app import app
         from vsam.lab.cli.bash import answer_bash
-        from vsam.lab.cli.study import fill_ray
         from vsam.lab.errors import DataError, LostRankError, RunError, UserError, is_out_of_memory
         from vsam.lab.interrupt import treat_sigterm_like_ctrl_c
         from vsam.lab.text import for_terminal
         from vsam.lab.torchrun import is_quiet
     except ModuleNotFoundError as error:
-        print(f"The vsam command needs {error.name}. Install it with: pip install 'vsam[lab]'", file=sys.stderr)
+        from vsam.lab.errors import install_line
+
+        print(f"The vsam command needs {error.name}. Install it with: {install_line('lab')}", file=sys.stderr)
         sys.exit(1)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -34,7 +35,7 @@ def main() -> None:
     try:
         if os.environ.get("_VSAM_COMPLETE") == "complete_bash":
             answer_bash(lambda: app(prog_name="vsam"))
-        app(fill_ray(sys.argv[1:]))
+        app()
     except Exception as error:
         if not isinstance(error, UserError | DataError | RunError | OSError) and not is_out_of_memory(error):
             raise

@@ -6,12 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from vsam.lab.cli.bench import bench
-from vsam.lab.cli.choose import choose
+from vsam.lab.cli.check import check
 from vsam.lab.cli.compare import compare
-from vsam.lab.cli.doctor import doctor
 from vsam.lab.cli.lists import data, explain, methods, models, recipes
-from vsam.lab.cli.quantized import quantized
 from vsam.lab.cli.report import report
 from vsam.lab.cli.sharpness import sharpness
 from vsam.lab.cli.study import study
@@ -23,7 +20,7 @@ from vsam.version import __version__
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Sharpness-aware training at a price that you choose.",
+    help="Sharpness-aware training at a cost that you choose.",
     no_args_is_help=True,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
@@ -56,21 +53,6 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for command in (
-    train,
-    compare,
-    study,
-    report,
-    tune,
-    choose,
-    doctor,
-    bench,
-    methods,
-    models,
-    explain,
-    recipes,
-    data,
-    quantized,
-    sharpness,
-):
+_TRAINING = (train, compare, study, report, tune, sharpness, check)
+for command in (*_TRAINING, methods, models, recipes, data, explain):
     app.command()(_interruptible(command))

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterable
 
-from vsam.lab.cli import names
 from vsam.lab.methods import all_methods
 from vsam.lab.models import names as model_names
 from vsam.lab.recipes.files import recipe_header, recipe_names
+from vsam.lab.study.plan import SCALES, STUDIES
 
-__all__ = ["bases", "benched", "listed", "method", "methods", "recipes", "scales", "settings", "studies", "workloads"]
+__all__ = ["listed", "method", "methods", "recipes", "scales", "settings", "studies"]
 
 Found = list[tuple[str, str]]
-_KEYS = (
+_KEYS = [
     "method",
     "model",
     "data.name",
@@ -22,7 +22,7 @@ _KEYS = (
     "optimizer",
     "vsam.alpha",
     "vsam.gamma",
-)
+]
 
 
 def recipes(incomplete: str) -> Found:
@@ -73,7 +73,4 @@ def _data() -> Iterable[str]:
 
 
 methods = listed(lambda: ["all", *(row.name for row in all_methods())])
-workloads = listed(lambda: ["all", *names.WORKLOADS])
-benched = listed(lambda: ["all", *names.BENCHED])
-bases = listed(lambda: ["all", *names.BASES])
-studies, scales = _named(names.STUDIES), _named(names.SCALES)
+studies, scales = _named(STUDIES), _named(SCALES)

@@ -2,18 +2,16 @@
 
 import shlex
 import tomllib
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from vsam.lab import data as data_room
 from vsam.lab import models as model_room
 from vsam.lab.cli import complete
 from vsam.lab.cli.options import DataDir, Json, Use
-from vsam.lab.cli.output import facts_text, make_console, say, show_json
+from vsam.lab.cli.output import facts_text, say, show_json, show_table
 from vsam.lab.errors import UserError
 from vsam.lab.methods import Method, all_methods, find_method
 from vsam.lab.recipes.files import header_parts, read_recipe, recipe_body, recipe_names
@@ -30,7 +28,7 @@ def methods(json: Json = False, use: Use = None) -> None:
     if json:
         show_json(rows)
     else:
-        _show(("method", "what it does", "cost"), [tuple(row.values()) for row in rows])
+        show_table(("method", "what it does", "cost"), [tuple(row.values()) for row in rows])
 
 
 def models(json: Json = False, use: Use = None) -> None:
@@ -44,7 +42,9 @@ def models(json: Json = False, use: Use = None) -> None:
         show_json([{name: row[name] for name in names} for row in rows])  # type: ignore[literal-required]
         return
     headings = ("model", "10 classes", "100 classes", "structure")
-    _show(headings, [(r["name"], f"{r['parameters_10']:,}", f"{r['parameters_100']:,}", r["structure"]) for r in rows])
+    show_table(
+        headings, [(r["name"], f"{r['parameters_10']:,}", f"{r['parameters_100']:,}", r["structure"]) for r in rows]
+    )
 
 
 def explain(
@@ -61,7 +61,13 @@ def explain(
     known = find_method(method)
     recipe = load_recipe("fashion-mini")
     settings = {key: _setting(recipe, known, key) for key in known.settings}
-    facts = {"formula": known.formula, "cost": known.cost, "avoid": known.avoid, "reference": known.reference}
+    facts = {
+        "formula": known.formula,
+        "cost": known.cost,
+        "memory": known.memory,
+        "avoid": known.avoid,
+        "reference": known.reference,
+    }
     if json:
         return show_json({"name": known.name, "summary": known.summary, **facts, "settings": settings})
     listed = ", ".join(f"{key}={value}" for key, value in settings.items()) or "none"
@@ -69,6 +75,7 @@ def explain(
     shown = {
         "Formula": known.formula,
         "Cost": known.cost,
+        "Memory": known.memory,
         "Settings": f"{listed}\n(as in the recipe fashion-mini; change with --set)",
         "Avoid": known.avoid,
         "Reference": known.reference,
@@ -83,8 +90,7 @@ def explain(
 
 def recipes(
     name: Annotated[
-        str | None,
-        typer.Argument(help="Show this recipe in full.", autocompletion=complete.recipes),
+        str | None, typer.Argument(help="Show this recipe in full.", autocompletion=complete.recipes)
     ] = None,
     json: Json = False,
 ) -> None:
@@ -98,7 +104,7 @@ def recipes(
     if json:
         return show_json(rows)
     cells = [(row["name"], f"{row['epochs']} × {row['batch']}", row["title"]) for row in rows]
-    _show(("recipe", "epochs × batch", "what it is"), cells)
+    show_table(("recipe", "epochs × batch", "what it is"), cells)
     say(
         "\nSee one in full with vsam recipes NAME. Change any setting with --set, e.g.\n"
         "--set optimizer=adamw --set lr=0.001 --set model=wrn16-2 --set epochs=5. Your\n"
@@ -146,17 +152,8 @@ def data(json: Json = False, use: Use = None, data_dir: DataDir = None) -> None:
         absent = f"damaged. {row.damage}" if row.damage else f"not found. {row.how_to_get}"
         absent = row.how_to_get if row.name == "folder" else absent
         rows.append(("folder:PATH" if row.name == "folder" else row.name, counts, shape, row.found or absent))
-    _show(("data", "train / test", "image", "where"), rows)
+    show_table(("data", "train / test", "image", "where"), rows)
     return None
-
-
-def _show(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold", no_wrap=heading == headings[0])  # a name can be copied
-    for row in rows:
-        table.add_row(*row)
-    make_console(160).print(table)
 
 
 def _setting(recipe: "Recipe", method: Method, key: str) -> object:

@@ -11,7 +11,7 @@ import typer
 
 from vsam.lab.cli import complete
 from vsam.lab.errors import RunError, UserError
-from vsam.lab.own import use
+from vsam.lab.plugins import use
 
 __all__ = [
     "Changes",
@@ -20,6 +20,7 @@ __all__ = [
     "Json",
     "JsonFile",
     "Out",
+    "Ray",
     "RecipeName",
     "TensorBoard",
     "Tiny",
@@ -65,6 +66,9 @@ Use = Annotated[
     option(
         "--use", "Import your own methods, models and datasets.", metavar="FILE.py", callback=_import, is_eager=True
     ),
+]
+Ray = Annotated[
+    str | None, option("--ray", "Train the runs as Ray tasks, on a cluster or, with local, here.", metavar="ADDRESS")
 ]
 Out = Annotated[str | None, option("--out", "Output folder.", metavar="FOLDER")]
 

@@ -4,17 +4,17 @@ import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from vsam.lab.errors import RunError
 from vsam.lab.text import for_terminal
 
-__all__ = ["check_runs", "facts_text", "make_console", "say", "show_json"]
+__all__ = ["check_runs", "facts_text", "make_console", "say", "show_json", "show_table"]
 
 
 def say(text: object, *, err: bool = False) -> None:
@@ -38,7 +38,7 @@ def facts_text(facts: Mapping[str, str]) -> str:
     )
 
 
-def check_runs(failures: Sequence[str], damaged: Sequence[Path]) -> None:
+def check_runs(failures: Sequence[str], damaged: Sequence[object]) -> None:
     """Raise, once everything was shown, if runs are unfinished or finished runs have damaged files."""
     said = []
     if failures:
@@ -46,11 +46,21 @@ def check_runs(failures: Sequence[str], damaged: Sequence[Path]) -> None:
     if damaged:
         folders = "\n  ".join(map(str, damaged))
         said.append(
-            "These finished runs have damaged files (see above); their rows come from summary.json. Delete a "
+            "These finished runs have damaged files; their rows come from summary.json. Delete a "
             f"folder to retrain its run:\n  {folders}"
         )
     if said:
         raise RunError("\n".join(said))
+
+
+def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table of text; names in the first column are never broken, so that they can be copied."""
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold", no_wrap=heading == headings[0])
+    for row in rows:
+        table.add_row(*map(for_terminal, row))
+    make_console(160).print(table)
 
 
 def show_json(content: Any) -> None:

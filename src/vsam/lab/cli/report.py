@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from vsam.lab.cli.options import Use
 from vsam.lab.cli.output import say
-from vsam.lab.cli.progress import make_status
 from vsam.lab.files import is_standard_output
+from vsam.lab.progress import make_status
 
 __all__ = ["report"]
 
@@ -24,14 +23,13 @@ def report(
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Write the figures and tables for papers too.")
     ] = True,
-    use: Use = None,
 ) -> None:
     """Write one page with tables and figures of runs.
 
-    The page is interactive and works offline. Figures (SVG, PNG) and tables (Markdown, LaTeX) go to a folder next to
-    it, named after the page: report-figures for report.html.
+    The page works offline. The same figures (SVG, PNG) and tables (Markdown, LaTeX) go to a folder next to it, named
+    after the page: report-figures for report.html.
     """
-    from vsam.lab.report import write_report  # its plotting libraries take a second to import
+    from vsam.lab.report.write import write_report  # matplotlib takes a second to import
 
     with make_status() as show:
         files = write_report(runs, output, title=title, figures=figures, say=show)
@@ -39,6 +37,5 @@ def report(
         say(f"Note: {problem}", err=True)
     finished = f"{files.num_finished} finished run{'s' if files.num_finished != 1 else ''}"
     say(f"{files.page}: {finished}", err=is_standard_output(output))
-    if files.figures or files.tables:
-        folder = (files.figures or files.tables)[0].parent
-        say(f"{folder}: {len(files.figures)} figures, {len(files.tables)} tables")
+    if files.others:
+        say(f"{files.others[0].parent}: {len(files.others)} figures and tables")

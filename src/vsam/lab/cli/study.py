@@ -1,140 +1,160 @@
 """`vsam study`."""
 
+import json as json_module
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vsam.lab.cli import complete
+from vsam.lab.cli import complete, options
 from vsam.lab.cli.compare import method_names
-from vsam.lab.cli.names import SCALES, STUDIES
-from vsam.lab.cli.options import DataDir, Device, JsonFile, Out, TensorBoard, Use, check_seeds, folder, option
-from vsam.lab.cli.output import check_runs
-from vsam.lab.cli.ray import Ray, Workers
+from vsam.lab.cli.options import option
+from vsam.lab.cli.output import check_runs, make_console, say, show_table
 from vsam.lab.errors import UserError
-from vsam.lab.files import check_output
+from vsam.lab.files import check_output, is_standard_output, make_folder, write_atomically, write_output
+from vsam.lab.study.plan import SCALES, SEEDS, STUDIES, Parts, Scale
 
-__all__ = ["fill_ray", "study"]
+if TYPE_CHECKING:
+    from vsam.lab.run import Run
+
+__all__ = ["study"]
 
 
 def study(
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="NAME", help=f"{', '.join(STUDIES)}.", autocompletion=complete.studies),
+        str | None, typer.Argument(metavar="[NAME]", help="Without it, list them.", autocompletion=complete.studies)
     ] = None,
     scale: Annotated[
-        str,
-        option(
-            "--scale",
-            "tiny (seconds), small (hours on two cores) or paper (about 1,000 GPU hours for table1).",
-            complete.scales,
-        ),
+        str, option("--scale", "tiny (seconds), small (hours on two cores) or paper (GPUs for weeks).", complete.scales)
     ] = "small",
-    out: Out = None,
-    seeds: Annotated[
-        int | None, option("--seeds", "Number of seeds. Default: as before, else 3 (tiny 1, frontier 5, trials 1).")
-    ] = None,
-    only: Annotated[
-        list[str] | None, option("--only", "Run only this part, e.g. cifar10-small.", metavar="PART")
-    ] = None,
-    methods: Annotated[
-        str, option("--methods", "Run only these methods: comma-separated names.", complete.methods)
-    ] = "all",
-    dry_run: Annotated[
-        bool, option("--dry-run", "Only show what would be trained, and its time and disk space.")
-    ] = False,
+    out: options.Out = None,
+    seeds: Annotated[int | None, option("--seeds", "Number of seeds. Default: as before, else 3 (tiny 1).")] = None,
+    only: Annotated[list[str] | None, option("--only", "Run only this part.", metavar="PART")] = None,
+    methods: Annotated[str, option("--methods", "Run only these, comma-separated.", complete.methods)] = "all",
+    dry_run: Annotated[bool, option("--dry-run", "Only show what would be trained.")] = False,
     compare_paper: Annotated[
         bool, option("--compare-paper", "Show which of the paper's claims the studies in FOLDER support.")
     ] = False,
-    details: Annotated[bool, option("--details", "With --compare-paper: every effect, interval and reason.")] = False,
-    ray: Ray = None,
-    workers: Workers = 1,
-    json: JsonFile = None,
-    use: Use = None,
-    data_dir: DataDir = None,
-    device: Device = None,
-    tensorboard: TensorBoard = False,
+    ray: options.Ray = None,
+    json: options.JsonFile = None,
+    use: options.Use = None,
+    data_dir: options.DataDir = None,
+    device: options.Device = None,
+    tensorboard: options.TensorBoard = False,
 ) -> None:
-    """Run a study, such as a table or figure of the paper.
+    """Run a table or figure of the paper.
 
-    Trains what is missing, then writes numbers, tables and figures. Rerun the same command to resume. Use --dry-run
-    first to see what a long study takes.
+    Trains what is missing, then writes numbers, tables and figures. Rerun the same command to resume.
     """
-    _check(name, scale, seeds, compare_paper, details, dry_run, json)
-    from vsam.lab.cli.study_run import compare_with_paper, run, show_estimate
-    from vsam.lab.study.plan import STUDIES as KNOWN
-    from vsam.lab.study.study import SCALES as KNOWN_SCALES
-    from vsam.lab.study.write import check_scale, seeds_before
-
-    chosen = next(known for known in KNOWN_SCALES if known == scale)
-    target = folder(out) or Path("studies") / chosen
+    chosen = next((known for known in SCALES if known == scale), None)
+    if chosen is None:
+        raise UserError(f"--scale must be one of {', '.join(SCALES)}, got {scale!r}.")
+    target = options.folder(out) or Path("studies") / chosen
+    if name is None and not compare_paper:
+        say("Studies, each a table or figure of the paper:\n")
+        show_table(("study", "what it shows"), [(key, one.title) for key, one in STUDIES.items()])
+        say("\nRun one with vsam study NAME --scale tiny.")
+        return None
+    if name is not None and name not in STUDIES:
+        raise UserError(f"There is no study {name!r}. Known: {', '.join(STUDIES)}.")
+    if compare_paper and (name is not None or dry_run):
+        raise UserError("--compare-paper only reads studies: leave out the name and --dry-run.")
     check_output(json)
-    failures: list[str] = []
-    damaged: list[Path] = []
-    if name is not None:
-        check_scale(target, name, chosen)
-        given = {"--seeds": seeds, "--only": only, "--ray": ray, "--data-dir": data_dir, "--device": device}
-        given |= {"--workers": workers > 1, "--methods": methods != "all", "--tensorboard": tensorboard}
-        if KNOWN[name].measure and any(given.values()):
-            option = next(option for option, value in given.items() if value)
-            raise UserError(f"{option} does nothing for {name}, which trains no network. Leave it out.")
-        count = seeds or max(KNOWN[name].seeds_at(chosen), seeds_before(target, name))
-        named = () if methods == "all" else tuple(method_names(methods))
-        runs = {"only": tuple(only or ()), "methods": named}
-        if dry_run:
-            return show_estimate(KNOWN[name], chosen, count, target, json, **runs)
-        failures, damaged = run(
-            KNOWN[name],
-            chosen,
-            count,
-            target,
-            json,
-            data_dir=data_dir,
-            device=device,
-            ray=ray,
-            workers=workers,
-            tensorboard=tensorboard,
-            **runs,
-        )
-    if compare_paper:
-        compare_with_paper(target, details, json)
-    check_runs(failures, damaged)
+    if name is None:
+        return _compare_paper(target, json)
+    if seeds is not None:
+        options.check_seeds(seeds)
+    named = () if methods == "all" else tuple(method_names(methods))
+    wanted, parts = _plan(name, chosen, target, seeds, tuple(only or ()), named)
+    if dry_run:
+        return _show_plan(wanted, target, json)
+    from vsam.lab.ray import choose_ray_device, trainer
+    from vsam.lab.study.run import run_study, write_study
+    from vsam.lab.tensorboard import observer
+
+    where, observe = choose_ray_device(device, ray), observer(tensorboard)
+    make_folder(target)
+    with options.resumable(), trainer(ray) as train:
+        content = run_study(name, chosen, parts, wanted, target, data_dir, where, train=train, observe=observe)
+    if content["rows"]:
+        paths = write_study({**content, "command": options.typed_command()}, target)
+        write_output(json, json_module.dumps(content, indent=2) + "\n")
+        if not is_standard_output(json):
+            _show(content, target, paths)
+    check_runs(content["failures"], ())
     return None
 
 
-def _check(
-    name: str | None,
-    scale: str,
-    seeds: int | None,
-    compare_paper: bool,
-    details: bool,
-    dry_run: bool,
-    json: Path | None,
-) -> None:
-    """Reject invalid options before torch is imported."""
-    if scale not in SCALES:
-        raise UserError(f"--scale must be one of {', '.join(SCALES)}, got {scale!r}.")
-    if name is None and not compare_paper:
-        raise UserError(f"Name a study ({', '.join(STUDIES)}), or give --compare-paper.")
-    if name is not None and name not in STUDIES:
-        raise UserError(f"There is no study {name!r}. Known: {', '.join(STUDIES)}.")
-    if seeds is not None:
-        check_seeds(seeds)
-    if details and not compare_paper:
-        raise UserError("--details is for --compare-paper: give both, or leave it out.")
-    if compare_paper and dry_run:
-        raise UserError("--compare-paper needs finished runs, and --dry-run trains none: give only one.")
-    if compare_paper and name is not None and json is not None:
-        raise UserError("--json writes a study or the paper's claims, not both: run vsam study --compare-paper alone.")
+def _plan(
+    name: str, scale: Scale, out: Path, seeds: int | None, only: Sequence[str], methods: Sequence[str]
+) -> tuple[Parts, Parts]:
+    """Return the recipes to train, and all of the study's; its seeds are those of before unless the user says."""
+    from vsam.lab.study.claims import read_studies
+    from vsam.lab.study.run import chosen_parts
+
+    try:
+        before = read_studies(out, [name]).get(name)
+    except UserError:  # it will be rewritten
+        before = None
+    if before is not None and before["scale"] != scale:
+        raise UserError(f"{out} has {name} at scale {before['scale']}, not {scale}. Choose another folder with --out.")
+    old = max((int(row.get("seeds", 0)) for row in before["rows"]), default=0) if before else 0
+    parts = STUDIES[name].parts(scale, seeds or max(SEEDS[scale], old), out / "runs")
+    return chosen_parts(parts, only, methods), parts
 
 
-def fill_ray(arguments: Sequence[str]) -> list[str]:
-    """Insert the default address after a bare `--ray`, which the option parser cannot do."""
-    filled = []
-    for i, argument in enumerate(arguments):
-        filled.append(argument)
-        following = arguments[i + 1] if i + 1 < len(arguments) else "-"
-        if argument == "--ray" and (following.startswith("-") or following in STUDIES):
-            filled.append("local")
-    return filled
+def _show_plan(wanted: Parts, out: Path, json: Path | None) -> None:
+    """Show how many runs are left, and the time of those whose method was timed in this folder."""
+    from vsam.lab.run import read_run, run_path
+
+    rows: list[dict[str, Any]] = []
+    for part, recipes in wanted.items():
+        runs = [read_run(run_path(out / "runs", recipe)) for recipe in recipes]
+        done = [run for run in runs if run.is_finished]
+        hours = sum(_seconds(recipe.label, done) for recipe, run in zip(recipes, runs, strict=True) if run not in done)
+        numbers = {"runs": len(runs), "finished": len(done), "missing": len(runs) - len(done), "hours": hours / 3600}
+        rows.append({"part": part, **numbers})
+    write_output(json, json_module.dumps(rows, indent=2) + "\n")
+    if not is_standard_output(json):
+        lines = [[*map(str, list(row.values())[:4]), f"{row['hours']:.1f}" if row["hours"] else "?"] for row in rows]
+        show_table(("part", "runs", "finished", "to train", "hours"), lines)
+        say("\nNothing was trained. Hours are those of finished runs in the folder; vsam recipes NAME tells more.")
+
+
+def _seconds(label: str, done: "Sequence[Run]") -> float:
+    """Return the time of finished runs with that label, else of all of them, else 0."""
+    times = [run.summary["seconds"] for run in done if run.label == label] or [run.summary["seconds"] for run in done]
+    return sum(times) / len(times) if times else 0.0
+
+
+def _show(content: dict[str, Any], out: Path, paths: Sequence[Path]) -> None:
+    from vsam.lab.report.tables import NOTES, to_terminal
+    from vsam.lab.study.run import tables
+
+    console = make_console()
+    for part, rows in tables(content).items():
+        say(f"{part}, scale {content['scale']}")
+        console.print(to_terminal(rows))
+    console.print(NOTES)
+    for path in paths:
+        say(path)
+    say(f"Report on all runs: {shlex.join(['vsam', 'report', str(out), '-o', str(out / 'report.html')])}")
+
+
+def _compare_paper(out: Path, json: Path | None) -> None:
+    """Judge the paper's claims by a folder's studies."""
+    from vsam.lab.study.claims import LEGEND, judge, overview, read_studies, to_dict, to_markdown
+
+    studies = read_studies(out)
+    if not studies:
+        raise UserError(f"{out} has no study yet. Run vsam study table1 first, or give another folder with --out.")
+    verdicts = judge(studies)
+    sentence, lines = overview(verdicts)
+    write_atomically(out / "claims.md", to_markdown(verdicts))
+    write_output(json, json_module.dumps(to_dict(verdicts), indent=2, ensure_ascii=False) + "\n")
+    if not is_standard_output(json):
+        say(f"{sentence}\n")
+        show_table(lines[0], lines[1:])
+        say(f"\n{LEGEND}\n\nEvery setting with its interval: {out / 'claims.md'}")

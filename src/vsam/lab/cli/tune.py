@@ -1,39 +1,28 @@
 """`vsam tune`."""
 
 import logging
+import shlex
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from vsam.lab.cli import complete
-from vsam.lab.cli.options import (
-    Changes,
-    DataDir,
-    Device,
-    Out,
-    RecipeName,
-    TensorBoard,
-    Tiny,
-    Use,
-    check_seeds,
-    folder,
-    option,
-    resumable,
-)
+from vsam.lab.cli import complete, options
+from vsam.lab.cli.options import option
 from vsam.lab.cli.output import say
-from vsam.lab.errors import RunError, UserError
+from vsam.lab.errors import RunError, UserError, install_line
 from vsam.lab.files import write_atomically
 
 if TYPE_CHECKING:
-    from vsam.lab.tune.plan import Plan
-    from vsam.lab.tune.results import Result
+    from vsam.lab.tune.outcome import Row
+    from vsam.lab.tune.search import Search
 
 __all__ = ["tune"]
 
 
 def tune(
-    recipe: RecipeName = "fashion-mini",
+    recipe: options.RecipeName = "fashion-mini",
     method: Annotated[
         str | None, option("--method", "Method whose settings are searched. Default: the recipe's.", complete.method)
     ] = None,
@@ -53,13 +42,13 @@ def tune(
     timeout: Annotated[
         float | None, option("--timeout", "Stop after this long; rerun the command to resume.", metavar="MINUTES")
     ] = None,
-    out: Out = None,
-    tiny: Tiny = False,
-    changes: Changes = None,
-    use: Use = None,
-    data_dir: DataDir = None,
-    device: Device = None,
-    tensorboard: TensorBoard = False,
+    out: options.Out = None,
+    tiny: options.Tiny = False,
+    changes: options.Changes = None,
+    use: options.Use = None,
+    data_dir: options.DataDir = None,
+    device: options.Device = None,
+    tensorboard: options.TensorBoard = False,
 ) -> None:
     """Tune a method's settings on held-out images.
 
@@ -67,36 +56,43 @@ def tune(
     """
     if trials < 1:
         raise UserError(f"--trials must be at least 1, got {trials}.")
-    check_seeds(seeds)
+    options.check_seeds(seeds)
     if timeout is not None and not timeout > 0:
         raise UserError(f"--timeout must be above 0 minutes, got {timeout:g}.")
     if storage == "":
         raise UserError("--storage must not be empty. Leave it out to keep the search in its folder.")
     _quieten_optuna()
     from vsam.lab.data.validation import hold_out
+    from vsam.lab.environment import choose_device
+    from vsam.lab.learner import build_model
     from vsam.lab.methods.build import build_optimizer
-    from vsam.lab.runs.environment import choose_device
-    from vsam.lab.runs.network import build_model
-    from vsam.lab.runs.tensorboard import observer
-    from vsam.lab.runs.train import load_data
-    from vsam.lab.tune.plan import make_plan
-    from vsam.lab.tune.progress import make_watcher
+    from vsam.lab.progress import make_progress
+    from vsam.lab.recipes.load import load_recipe
+    from vsam.lab.tensorboard import observer
+    from vsam.lab.train import load_data
+    from vsam.lab.tune.outcome import rows_of
     from vsam.lab.tune.search import Search
+    from vsam.lab.tune.space import choose_space
 
-    plan = make_plan(recipe, method=method, search=search, seeds=seeds, tiny=tiny, changes=changes or ())
+    if method is not None and any(change.partition("=")[0].strip() == "method" for change in changes or ()):
+        raise UserError("The method is given twice, by --method and by --set. Leave one out.")
+    given = [*(changes or ()), *([f"method={method}"] if method else [])]
+    settings = load_recipe(recipe, tiny=tiny, changes=given)
+    space = choose_space(search, lambda more: load_recipe(recipe, tiny=tiny, changes=[*given, *more]))
     chosen, observe = choose_device(device), observer(tensorboard)
-    target = folder(out) or Path("tune") / plan.recipe.name / plan.recipe.label
-    dataset = load_data(plan.recipe, data_dir, chosen)
-    build_optimizer(build_model(plan.recipe, dataset), plan.recipe, 1)  # fails before a folder is created
-    dataset = hold_out(dataset)
+    target = options.folder(out) or Path("tune") / settings.name / settings.label
+    dataset = load_data(settings, data_dir, chosen)
+    build_optimizer(build_model(settings, dataset), settings, 1)  # fails before a folder is created
     deadline = None if timeout is None else time.monotonic() + 60 * timeout
-    with resumable():
-        work = Search(plan, target, dataset, chosen, trials, storage, deadline, observe)
-        with make_watcher() as watcher:
-            num_trained = work.run(watcher)
-        with work.results() as results:
-            _write(plan, target, trials, results, len(dataset.test_images))
-    _report(plan, target, trials, results, len(dataset.test_images), num_trained)
+    with (
+        options.resumable(),
+        closing(Search(settings, space, seeds, target, hold_out(dataset), chosen, storage, observe)) as work,
+        make_progress() as progress,
+    ):
+        num_trained = work.run(trials, progress, deadline)
+        rows = rows_of(work)
+        _write(work, rows)
+    _report(work, trials, rows, num_trained)
 
 
 def _quieten_optuna() -> None:
@@ -104,23 +100,22 @@ def _quieten_optuna() -> None:
         import optuna
         import sqlalchemy  # noqa: F401
     except ModuleNotFoundError as error:
-        raise UserError(f"vsam tune needs {error.name}: pip install 'vsam[lab,tune]'.") from error
+        raise UserError(f"vsam tune needs {error.name}: {install_line('lab', 'tune')}.") from error
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     logging.getLogger("sqlalchemy").setLevel(logging.CRITICAL)
 
 
-def _write(plan: "Plan", target: Path, trials: int, results: Sequence["Result"], num_validation: int) -> None:
-    from vsam.lab.tune.best import to_recipe
-    from vsam.lab.tune.results import best_first, to_csv, to_json
+def _write(search: "Search", rows: "Sequence[Row]") -> None:
+    from vsam.lab.tune.outcome import best_first, draw, to_json, to_recipe
 
-    command = plan.command(max(trials, len(results)))
-    _replace(target / "trials.json", to_json(plan, command, results, num_validation).encode())
-    _replace(target / "trials.csv", to_csv(plan, results).encode())
-    if best_first(results):
-        from vsam.lab.tune.picture import accuracy_against_settings  # matplotlib takes a second to import
-
-        _replace(target / "best.toml", to_recipe(plan, command, results, num_validation).encode())
-        _replace(target / "trials.png", accuracy_against_settings(plan, results, num_validation))
+    words = shlex.split(options.typed_command())
+    place = words.index("--storage") if "--storage" in words else len(words)
+    del words[place : place + 2]  # its URL may contain a password
+    command = shlex.join(word for word in words if not word.startswith("--storage="))
+    _replace(search.folder / "trials.json", to_json(search, command, rows).encode())
+    if best_first(rows):
+        _replace(search.folder / "best.toml", to_recipe(search, command, rows).encode())
+        _replace(search.folder / "trials.png", draw(search))
 
 
 def _replace(path: Path, content: bytes) -> None:
@@ -129,25 +124,19 @@ def _replace(path: Path, content: bytes) -> None:
         write_atomically(path, content)
 
 
-def _report(
-    plan: "Plan", target: Path, trials: int, results: Sequence["Result"], num_validation: int, num_trained: int
-) -> None:
-    from vsam.lab.tune.best import caution, standing
-    from vsam.lab.tune.results import best_first, count_states
+def _report(search: "Search", trials: int, rows: "Sequence[Row]", num_trained: int) -> None:
+    from vsam.lab.tune.outcome import best_first, caution, count_states, standing
 
-    num_over = sum(result.is_over for result in results)
+    num_over = sum(row["state"] in ("complete", "pruned", "failed") for row in rows)
     is_finished = num_over >= trials
-    say(f"{target}{' is finished' if is_finished and not num_trained else ''}: {count_states(results)}.")
-    if best_first(results):
-        say(standing(plan, results, num_validation))
-        say(caution(plan, results, num_validation))
-        say(f"Picture: {target / 'trials.png'}\nRecipe: {target / 'best.toml'}")
+    say(f"{search.folder}{' is finished' if is_finished and not num_trained else ''}: {count_states(rows)}.")
+    if best_first(rows):
+        say(standing(search, rows))
+        say(caution(search, rows))
+        say(f"Picture: {search.folder / 'trials.png'}\nRecipe: {search.folder / 'best.toml'}")
     elif is_finished:
-        reasons = [f"trial {result.number}: {result.error or result.state}" for result in results]
+        reasons = [f"trial {row['number']}: {row['error'] or row['state']}" for row in rows]
         raise RunError(f"None of {num_over} trials completed:\n  " + "\n  ".join(reasons))
     if not is_finished:
-        left, running = trials - num_over, sum(result.state == "running" for result in results)
-        are = "trial" if left == 1 else "trials"
-        by = "another process" if running == 1 else "other processes"
-        elsewhere = f", {running} running in {by}" if running else ""
-        say(f"Not finished: {left} {are} left{elsewhere}. Rerun the same command to resume.")
+        left = trials - num_over
+        say(f"Not finished: {left} {'trial' if left == 1 else 'trials'} left. Rerun the same command to resume.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vsam.lab.data.catalog import DEFAULT, Description, describe, load, names
 from vsam.lab.errors import DataError
-from vsam.lab.own import Function, register
+from vsam.lab.plugins import Function, register
 
 if TYPE_CHECKING:
     from vsam.lab.data.augment import Augment

@@ -3,11 +3,10 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vsam.lab import own
+from vsam.lab import plugins
 from vsam.lab.data.archive import find
 from vsam.lab.data.cifar import CIFAR10, CIFAR100, Cifar, load_cifar
 from vsam.lab.data.fashion import HOW_TO_GET, check_fashion, find_fashion, load_fashion, load_fashion_mini
@@ -17,7 +16,7 @@ from vsam.lab.errors import DataError, nearest
 if TYPE_CHECKING:  # the list is made without torch
     from vsam.lab.data.dataset import Dataset
 
-__all__ = ["DEFAULT", "LISTED", "Description", "describe", "describe_one", "load", "names"]
+__all__ = ["DEFAULT", "LISTED", "Description", "describe", "load", "names"]
 
 DEFAULT = "fashion-mini"
 _CIFARS = {cifar.name: cifar for cifar in (CIFAR10, CIFAR100)}
@@ -44,7 +43,7 @@ class Description:
 
 def names() -> tuple[str, ...]:
     """The names that `load` knows, including the user's own; `folder` is written `folder:PATH`."""
-    return (*LISTED, *(brought.name for brought in own.list_own("data")))
+    return (*LISTED, *(brought.name for brought in plugins.list_plugins("data")))
 
 
 def load(
@@ -73,15 +72,15 @@ def load(
         <Dataset fashion-mini: 4000 train, 1000 test, 10 classes, 1×28×28>
     """
     from vsam.lab.data.image_folder import load_folder
-    from vsam.lab.data.own import load_own
+    from vsam.lab.data.plugin import load_plugin
 
     kind, separator, path = name.partition(":")
     if kind == "folder":
         if not path:
             raise DataError("folder needs a path: write folder:PATH, where PATH contains train/CLASS/ and test/CLASS/.")
         return load_folder(Path(path).expanduser(), size=32 if size is None else size, grey=bool(grey))
-    if brought := own.find_own("data", name):
-        return load_own(brought, data_dir, size=size, grey=grey)
+    if brought := plugins.find_plugin("data", name):
+        return load_plugin(brought, data_dir, size=size, grey=grey)
     if separator or kind not in LISTED:
         raise DataError(f"There is no dataset {name!r}.{nearest(name, names())} Your own images are folder:PATH.")
     if size is not None or grey is not None:
@@ -114,18 +113,9 @@ def describe(data_dir: str | os.PathLike[str] | None = None) -> list[Description
         ),
         *(
             Description(one.name, None, None, None, None, f"{one.summary} ({one.origin})", "Added by --use.")
-            for one in own.list_own("data")
+            for one in plugins.list_plugins("data")
         ),
     ]
-
-
-@cache
-def describe_one(name: str) -> Description | None:
-    """A dataset's row of the list; None if there is none, or the dataset directory cannot be read."""
-    try:
-        return next((row for row in describe() if row.name == name), None)
-    except OSError:
-        return None
 
 
 def _describe_fashion(root: Path) -> Description:

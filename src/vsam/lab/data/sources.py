@@ -14,7 +14,7 @@ __all__ = [
     "check_directory",
     "checksum_of",
     "data_directory",
-    "lies_there",
+    "exists",
 ]
 
 
@@ -77,7 +77,7 @@ def data_directory(data_dir: str | os.PathLike[str] | None = None) -> Path:
     return (Path(cache) if cache else Path.home() / ".cache") / "vsam"
 
 
-def lies_there(path: Path) -> bool:
+def exists(path: Path) -> bool:
     """Whether anything exists at `path`; a dangling link is an error, since it stands for data."""
     if path.exists():
         return True
@@ -88,7 +88,7 @@ def lies_there(path: Path) -> bool:
 
 def check_directory(root: Path) -> None:
     """Raise `DataError` if `root` cannot be a data directory; one that does not exist yet can."""
-    if lies_there(root) and not root.is_dir():
+    if exists(root) and not root.is_dir():
         wrong = "it is a file, not a folder"
         raise DataError(f"{root} cannot be used: {wrong}. Choose another --data-dir, e.g. {root.parent}.")
 

@@ -1,4 +1,4 @@
-"""A recipe's optimizer, and what its run minimises."""
+"""A recipe's optimizer."""
 
 from typing import Any
 
@@ -7,19 +7,20 @@ from torch import nn
 from torch.optim import Optimizer
 
 import vsam
-from vsam.lab.data import Dataset
-from vsam.lab.errors import UserError
-from vsam.lab.methods import objective
-from vsam.lab.methods.find import find_method
-from vsam.lab.methods.objective import Objective
-from vsam.lab.ranks import ALONE, Ranks
+from vsam import Bernoulli, Decayed, Displaced, Even, GlobalNorm, Momentum, SharpnessAware, Tail
+from vsam.lab.errors import UserError, nearest
+from vsam.lab.methods import PluginMethod, find_method
+from vsam.lab.plugins import GIVEN, Plugin, call
 from vsam.lab.recipes.recipe import Recipe
+from vsam.registry import Method
 
-__all__ = ["build_objective", "build_optimizer"]
+__all__ = ["build_optimizer"]
+
+_KINDS: dict[str, type] = {"when": vsam.When, "where": vsam.Where, "between": vsam.Between}
 
 
 def build_optimizer(model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
-    """The recipe's base optimizer, wrapped by its method."""
+    """Construct the recipe's base optimizer, wrapped by its method."""
     groups: list[dict[str, Any]] = [{"params": list(model.parameters()), "weight_decay": recipe.weight_decay}]
     if recipe.quantize is not None:
         perturb_steps = recipe.quantize.perturb_steps
@@ -29,20 +30,59 @@ def build_optimizer(model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
     else:
         base = torch.optim.AdamW(groups, lr=recipe.lr)
     method = find_method(recipe.method)
-    if recipe.own and not method.defaults:
+    if recipe.own and not isinstance(method, PluginMethod):
         raise UserError(f"{recipe.method} is not a method of your own: leave out own.{next(iter(recipe.own))}.")
     try:
-        return method.build(base, model, recipe, steps)
+        return _wrap(method, base, model, recipe, steps)
     except UserError:
         raise
     except ValueError as error:
         raise UserError(f"{recipe.method}: {error}") from error
 
 
-def build_objective(model: nn.Module, recipe: Recipe, dataset: Dataset, ranks: Ranks = ALONE) -> Objective:
-    """The objective of a recipe's run."""
-    try:
-        made: Objective = getattr(objective, find_method(recipe.method).objective)(recipe, model, dataset, ranks)
-    except (ValueError, RuntimeError) as error:  # the latter from SAF, whose memory would not fit
-        raise UserError(f"{recipe.method}: {error}") from error
-    return made
+def _wrap(method: Method, base: Optimizer, model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
+    if isinstance(method, PluginMethod):
+        return _wrap_by_plugin(method, base, model, recipe, steps)
+    if parts := _mixture(method.name, recipe, steps):
+        return SharpnessAware(base, model=model, where=GlobalNorm(recipe.rho), **parts)
+    if method.kind is None:
+        return base
+    settings = {key.rpartition(".")[2]: recipe.value(key) for key in method.settings}
+    known = {"seed": recipe.seed, "total_steps": steps}
+    return vsam.create(recipe.method, base, model=model, **settings, **{name: known[name] for name in method.takes})
+
+
+def _mixture(name: str, recipe: Recipe, steps: int) -> dict[str, Any]:
+    """Return the parts of a combination that only the lab names; empty for other methods."""
+    budget, decayed = recipe.budget.budget, Decayed(recipe.budget.decay)
+    if name == "tail":
+        return {"when": Tail(budget, steps), "between": decayed}
+    if name == "bernoulli":
+        return {"when": Bernoulli(budget, recipe.seed), "between": decayed}
+    if name == "displaced":
+        return {"when": Even(budget), "between": Displaced(Momentum(recipe.rho, sign=1))}
+    return {}
+
+
+def _wrap_by_plugin(method: PluginMethod, base: Optimizer, model: nn.Module, recipe: Recipe, steps: int) -> Optimizer:
+    """Return the optimizer that the user's function returns, or the base wrapped by the parts that it returns."""
+    for name in recipe.own:
+        if f"own.{name}" not in method.defaults:
+            hint = nearest(f"own.{name}", list(method.defaults))
+            raise UserError(f"Method {method.name!r} has no setting own.{name}.{hint}")
+    plugin: Plugin = method.plugin
+    given = dict(zip(GIVEN, (base, model, recipe, recipe.rho, recipe.seed, steps), strict=True))
+    made = call(plugin, given, **recipe.own)
+    if isinstance(made, Optimizer):
+        return made
+    parts: dict[str, Any] = {}
+    for part in made if isinstance(made, tuple) else (made,):
+        kind = next((name for name, kind in _KINDS.items() if isinstance(part, kind)), None)
+        if kind is None or kind in parts:
+            wrong = f"two parts for {kind}" if kind else f"{type(part).__name__}"
+            raise UserError(
+                f"Method {plugin.name!r} of {plugin.origin} must return an optimizer, or parts for when=, where= and "
+                f"between=, got {wrong}."
+            )
+        parts[kind] = part
+    return SharpnessAware(base, model=model, **{"where": GlobalNorm(recipe.rho), **parts})

@@ -7,10 +7,11 @@ from torch.nn import functional as F
 
 from vsam import MESALoss, SAFLoss
 from vsam.lab.data import Batch, Dataset
+from vsam.lab.errors import UserError
 from vsam.lab.ranks import ALONE, Ranks
 from vsam.lab.recipes.recipe import Recipe
 
-__all__ = ["MESA", "SAF", "Objective"]
+__all__ = ["Objective", "build_objective"]
 
 
 class Objective:
@@ -52,7 +53,7 @@ class Objective:
             module.load_state_dict(state[name])
 
 
-class SAF(Objective):
+class _SAF(Objective):
     """`vsam.SAFLoss`, whose memory has an entry per training image."""
 
     def __init__(self, recipe: Recipe, model: nn.Module, dataset: Dataset, ranks: Ranks = ALONE) -> None:
@@ -70,7 +71,7 @@ class SAF(Objective):
         return {"saf": self._loss}
 
 
-class MESA(Objective):
+class _MESA(Objective):
     """`vsam.MESALoss`, which keeps an average of the network's past weights."""
 
     def __init__(self, recipe: Recipe, model: nn.Module, dataset: Dataset, ranks: Ranks = ALONE) -> None:
@@ -92,3 +93,14 @@ class MESA(Objective):
     def modules(self) -> dict[str, nn.Module]:
         """The loss with its average."""
         return {"mesa": self._loss}
+
+
+_OBJECTIVES = {"saf": _SAF, "mesa": _MESA}
+
+
+def build_objective(model: nn.Module, recipe: Recipe, dataset: Dataset, ranks: Ranks = ALONE) -> Objective:
+    """Construct the objective of a recipe's run."""
+    try:
+        return _OBJECTIVES.get(recipe.method, Objective)(recipe, model, dataset, ranks)
+    except (ValueError, RuntimeError) as error:  # the latter from SAF, whose memory would not fit
+        raise UserError(f"{recipe.method}: {error}") from error

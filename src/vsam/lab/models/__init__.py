@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
-from vsam.lab import own
+from vsam.lab import plugins
 from vsam.lab.errors import UserError, nearest
 
 if TYPE_CHECKING:  # names are also completed, without torch
@@ -58,10 +58,10 @@ def build(name: str, num_classes: int = 10, in_channels: int = 3) -> "nn.Module"
         raise ValueError(f"num_classes must be at least 1, got {num_classes}.")
     if in_channels < 1:
         raise ValueError(f"in_channels must be at least 1, got {in_channels}.")
-    brought = own.find_own("model", name)
+    brought = plugins.find_plugin("model", name)
     if brought is None:
         return _find(name).make(num_classes, in_channels)
-    model = own.call(brought, {"num_classes": num_classes, "in_channels": in_channels})
+    model = plugins.call(brought, {"num_classes": num_classes, "in_channels": in_channels})
     if not isinstance(model, nn.Module):
         raise UserError(f"Model {name!r} of {brought.origin} must return an nn.Module, got {type(model).__name__}.")
     return model
@@ -69,7 +69,7 @@ def build(name: str, num_classes: int = 10, in_channels: int = 3) -> "nn.Module"
 
 def canonical(name: str) -> str:
     """The canonical spelling of an accepted name: `canonical("WRN_28_10") == "wrn28-10"`."""
-    if own.find_own("model", name):
+    if plugins.find_plugin("model", name):
         return name
     return _checked(name)
 
@@ -95,7 +95,7 @@ def is_known(name: str) -> bool:
 
 def names() -> list[str]:
     """The listed models; `build` also accepts other depths and widths by rule."""
-    return [*_STRUCTURES, *(brought.name for brought in own.list_own("model"))]
+    return [*_STRUCTURES, *(brought.name for brought in plugins.list_plugins("model"))]
 
 
 def describe() -> list[ModelRow]:
@@ -113,7 +113,7 @@ def describe() -> list[ModelRow]:
 
 def count_parameters(name: str, num_classes: int = 10, in_channels: int = 3) -> int:
     """The number of trainable parameters; nothing is allocated."""
-    if own.find_own("model", name):  # which may have changed
+    if plugins.find_plugin("model", name):  # which may have changed
         return _count.__wrapped__(name, num_classes, in_channels)
     return _count(name, num_classes, in_channels)
 
@@ -128,7 +128,7 @@ def _count(name: str, num_classes: int, in_channels: int) -> int:
 
 
 def _structures() -> dict[str, str]:
-    return _STRUCTURES | {brought.name: brought.summary for brought in own.list_own("model")}
+    return _STRUCTURES | {brought.name: brought.summary for brought in plugins.list_plugins("model")}
 
 
 def _find(name: str) -> _Entry:

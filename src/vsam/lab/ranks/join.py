@@ -12,9 +12,9 @@ from types import FrameType
 import torch
 from torch import distributed
 
+from vsam.lab.environment import choose_device
 from vsam.lab.errors import LostRankError, RunError, UserError
 from vsam.lab.ranks.ranks import ALONE, Ranks
-from vsam.lab.runs.environment import choose_device
 from vsam.lab.torchrun import num_started
 
 __all__ = ["choose_rank_device", "join"]

@@ -7,13 +7,12 @@ from typing import Any
 
 from vsam.lab.errors import UserError
 from vsam.lab.files import is_too_deep
-from vsam.lab.own import find_own
-from vsam.lab.own import use as use_file
+from vsam.lab.plugins import bring, find_plugin
 from vsam.lab.recipes.files import read_recipe, recipe_header, recipe_names
 from vsam.lab.recipes.recipe import Recipe, check_recipe
 from vsam.lab.text import shortened
 
-__all__ = ["bring", "load_recipe", "recipe_header", "recipe_names"]
+__all__ = ["load_recipe", "recipe_header", "recipe_names"]
 
 # Besides its own error, tomllib raises these for numbers too long and nesting too deep for Python.
 _NOT_TOML = (ValueError, RecursionError)
@@ -64,22 +63,6 @@ def load_recipe(name: str, *, tiny: bool = False, changes: Iterable[str] = ()) -
     return check_recipe(name, settings).updated()
 
 
-def bring(use: Any, folder: Path = Path()) -> None:
-    """Import the user's files that a recipe names, as a list or with checksums, which must match."""
-    wanted = dict.fromkeys(use, "") if isinstance(use, list) else use
-    if not isinstance(wanted, dict) or not all(isinstance(part, str) for pair in wanted.items() for part in pair):
-        raise UserError(f'use must be a list of files, e.g. use = ["own.py"], got {use!r:.80}.')
-    for file, checksum in wanted.items():
-        if not file.endswith(".py"):
-            continue  # a package, imported where it is installed
-        found = use_file(folder / file)
-        if checksum and found != checksum:
-            raise UserError(
-                f"{file} has changed: its checksum is {found}, but {checksum} was used. Restore the file, or retrain "
-                "with another --out."
-            )
-
-
 def _name_of_data(name: object) -> str | None:
     """The name of runs on the user's own data."""
     if not isinstance(name, str):
@@ -87,7 +70,7 @@ def _name_of_data(name: object) -> str | None:
     kind, _, path = name.partition(":")
     if kind == "folder" and path:
         return Path(path).expanduser().resolve().name or None
-    return name if find_own("data", name) else None
+    return name if find_plugin("data", name) else None
 
 
 def _parse(value: str) -> Any:

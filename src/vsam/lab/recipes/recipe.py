@@ -3,17 +3,16 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, create_model, field_validator, model_validator
 
 from vsam.lab import models
 from vsam.lab.errors import UserError, nearest
-from vsam.lab.own import find_own, origins
+from vsam.lab.plugins import find_plugin, origins
 from vsam.lab.recipes.settings import (
     ASAM_TIMES,
-    AESAMSettings,
     ASAMSettings,
     AugmentSettings,
     BatchSize,
@@ -21,13 +20,8 @@ from vsam.lab.recipes.settings import (
     BudgetSettings,
     Count,
     DataSettings,
-    ESAMSettings,
     Fraction,
-    FriendlySettings,
-    GSAMSettings,
-    LookSAMSettings,
     MESASettings,
-    MSAMSettings,
     NotNegative,
     PartSettings,
     PlainName,
@@ -37,10 +31,14 @@ from vsam.lab.recipes.settings import (
     Section,
     SharpnessSettings,
     VSAMSettings,
-    WSAMSettings,
+    table_of,
 )
+from vsam.registry import METHODS
 
-__all__ = ["Recipe", "canonical_settings", "check_recipe", "modern"]
+__all__ = ["BASES", "Recipe", "canonical_settings", "check_recipe", "modern"]
+
+BASES = ("sgd", "adamw")
+"""Base optimizers: the names in tables of runs without a method."""
 
 _MOST_PARAMETERS = 10**9
 _LAST_SEED = 2**63 - 1
@@ -49,7 +47,7 @@ _OPTIONAL = {"quantize": QuantizeSettings, "sharpness": SharpnessSettings}
 _RENAMED = {"initial": "initial_samples", "minimum": "min_samples"}
 
 
-class Recipe(Section):
+class _Recipe(Section):
     """Everything that determines the result of a run.
 
     Args:
@@ -65,6 +63,8 @@ class Recipe(Section):
         optimizer: the base optimizer.
         schedule: `cosine` decays to 0 over the run, per step.
         label_smoothing: ε, the probability moved from the target to the other classes.
+        average: decay of an exponential moving average of the weights and BatchNorm statistics, e.g. 0.99, whose
+            accuracy is measured too; left out, none. It does not change the run.
         norms: record gradient and PSF norms of the sampled steps, at the cost of one norm.
         checkpoint_seconds: how often a run is saved within an epoch; it is always saved at the end of one.
         sharpness: how often to measure sharpness, and how; left out, never. It does not change the weights.
@@ -92,19 +92,13 @@ class Recipe(Section):
     channels_last: bool = True
     compile: bool = False
     bf16: bool = False
+    average: BelowOne | None = None
     norms: bool = True
     checkpoint_seconds: Positive = 120.0
     role: Literal["run", "trial", "full-precision source"] = "run"
     augment: AugmentSettings = AugmentSettings()
     vsam: VSAMSettings = VSAMSettings()
-    looksam: LookSAMSettings = LookSAMSettings()
     asam: ASAMSettings = ASAMSettings()
-    aesam: AESAMSettings = AESAMSettings()
-    esam: ESAMSettings = ESAMSettings()
-    friendly: FriendlySettings = FriendlySettings()
-    gsam: GSAMSettings = GSAMSettings()
-    wsam: WSAMSettings = WSAMSettings()
-    msam: MSAMSettings = MSAMSettings()
     budget: BudgetSettings = BudgetSettings()
     part: PartSettings = PartSettings()
     saf: SAFSettings = SAFSettings()
@@ -116,7 +110,7 @@ class Recipe(Section):
     @field_validator("model")
     @classmethod
     def _model_exists(cls, name: str, info: ValidationInfo) -> str:
-        is_own = find_own("model", name) is not None
+        is_own = find_plugin("model", name) is not None
         if is_own or (info.data.get("use") and not models.is_known(name)):  # a run from a file not in use here
             return name
         if re.search(r"[0-9]{4}", name):
@@ -136,9 +130,14 @@ class Recipe(Section):
         return self
 
     @property
+    def ran(self) -> str:
+        """What runs, by its name in tables: the method, or the base optimizer if there is none."""
+        return self.optimizer if self.method == "sgd" else self.method
+
+    @property
     def label(self) -> str:
-        """The run's name in tables and folders: the method and its variant."""
-        return f"{self.method}-{self.variant}" if self.variant else self.method
+        """The run's name in tables and folders: what runs, and its variant."""
+        return f"{self.ran}-{self.variant}" if self.variant else self.ran
 
     def value(self, key: str) -> Any:
         """The setting with a dotted key; two of the defaults depend on other settings."""
@@ -165,6 +164,18 @@ class Recipe(Section):
         """All settings in plain types, without those that only users' own methods, trials and the like have."""
         settings = self.model_dump(mode="json", exclude_none=True)
         return {name: value for name, value in settings.items() if not (name in _RARE and value in ({}, "run"))}
+
+
+_TABLES = {table: row for row in METHODS.values() for table in row.tables if table not in _Recipe.model_fields}
+if TYPE_CHECKING:
+    Recipe = _Recipe
+else:  # with a table for each of the other methods that have settings
+    Recipe = create_model(
+        "Recipe",
+        __base__=_Recipe,
+        __module__=__name__,
+        **{table: (made := table_of(row), made()) for table, row in _TABLES.items()},
+    )
 
 
 def check_recipe(name: str, settings: Mapping[str, Any]) -> Recipe:

@@ -2,17 +2,18 @@
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+import torch
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model, model_validator
 
 import vsam
-from vsam.budget import default_gamma
 from vsam.lab.data.augment import Augment
+from vsam.methods import default_gamma
+from vsam.registry import Method
 
 __all__ = [
     "ASAM_TIMES",
-    "AESAMSettings",
     "ASAMSettings",
     "AugmentSettings",
     "BatchSize",
@@ -20,13 +21,8 @@ __all__ = [
     "BudgetSettings",
     "Count",
     "DataSettings",
-    "ESAMSettings",
     "Fraction",
-    "FriendlySettings",
-    "GSAMSettings",
-    "LookSAMSettings",
     "MESASettings",
-    "MSAMSettings",
     "NotNegative",
     "PartSettings",
     "PlainName",
@@ -36,7 +32,7 @@ __all__ = [
     "Section",
     "SharpnessSettings",
     "VSAMSettings",
-    "WSAMSettings",
+    "table_of",
 ]
 
 _LONGEST_NAME = 200  # file systems allow 255 bytes, and -tiny or the number of bits may follow
@@ -54,7 +50,7 @@ def _check_plain_name(name: str) -> str:
     elif not name.isprintable():
         wrong = "has characters that cannot be printed"
     elif len(name.encode()) > _LONGEST_NAME:
-        wrong = f"has {len(name.encode())} bytesbut only {_LONGEST_NAME} are allowed"
+        wrong = f"has {len(name.encode())} bytes, but only {_LONGEST_NAME} are allowed"
     else:
         return name
     raise ValueError(f"{name[:40]!r} {wrong}, but it becomes the name of a folder. Choose a plain one.")
@@ -144,58 +140,11 @@ class VSAMSettings(Section):
         return self
 
 
-class LookSAMSettings(Section):
-    """As in `vsam.LookSAM`."""
-
-    scale: NotNegative = default(vsam.LookSAM, "scale")
-
-
 class ASAMSettings(Section):
     """As in `vsam.ASAM`; without `rho`, `ASAM_TIMES` the recipe's."""
 
     rho: NotNegative | None = None
     eta: NotNegative = default(vsam.ASAM, "eta")
-
-
-class AESAMSettings(Section):
-    """As in `vsam.AESAM`."""
-
-    delta: BelowOne = default(vsam.AESAM, "delta")
-    low: Number = default(vsam.AESAM, "low")
-    high: Number = default(vsam.AESAM, "high")
-
-
-class ESAMSettings(Section):
-    """As in `vsam.ESAM`."""
-
-    beta: PositiveFraction = default(vsam.ESAM, "beta")
-    gamma: PositiveFraction = default(vsam.ESAM, "gamma")
-
-
-class FriendlySettings(Section):
-    """As in `vsam.FriendlySAM`."""
-
-    sigma: NotNegative = default(vsam.FriendlySAM, "sigma")
-    decay: BelowOne = default(vsam.FriendlySAM, "decay")
-
-
-class GSAMSettings(Section):
-    """As in `vsam.GSAM`."""
-
-    alpha: NotNegative = default(vsam.GSAM, "alpha")
-
-
-class WSAMSettings(Section):
-    """As in `vsam.WSAM`."""
-
-    gamma: BelowOne = default(vsam.WSAM, "gamma")
-
-
-class MSAMSettings(Section):
-    """As in `vsam.MSAM`; it has its own radius."""
-
-    rho: NotNegative = default(vsam.MSAM, "rho")
-    sign: Literal[-1, 1] = default(vsam.MSAM, "sign")
 
 
 class BudgetSettings(Section):
@@ -253,3 +202,21 @@ class QuantizeSettings(Section):
     first_last_bits: Bits = 8
     signed_inputs: list[str] = []
     perturb_steps: bool = True
+
+
+def table_of(row: Method) -> type[Section]:
+    """Return the table of a method's settings, with the defaults of its class, which also checks them."""
+    kind = getattr(vsam, str(row.kind))
+    types = get_type_hints(kind.__init__)
+    keys = [key.partition(".")[2] for key in row.settings if "." in key]
+    fields: dict[str, Any] = {
+        key: (Number if types[key] is float else types[key], row.defaults.get(key, default(kind, key))) for key in keys
+    }
+
+    def check(table: Section) -> Section:
+        settings: dict[str, Any] = table.model_dump() | dict.fromkeys(row.takes, 1)
+        vsam.create(row.name, torch.optim.SGD([torch.zeros(1)], momentum=0.9), **settings)
+        return table
+
+    validators: dict[str, Any] = {"check": model_validator(mode="after")(check)}
+    return create_model(f"{row.kind}Settings", __base__=Section, __validators__=validators, **fields)

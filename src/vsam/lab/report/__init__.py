@@ -1,5 +1,1 @@
-"""Reports on runs: an HTML page, and the same figures and tables for papers."""
-
-from vsam.lab.report.write import ReportFiles, write_report
-
-__all__ = ["ReportFiles", "write_report"]
+"""Reports on runs: tables, figures, and a page that shows them."""

@@ -1,6 +1,3 @@
-"""Every table and figure of the paper as a study: planned, run, collected and drawn."""
+"""The paper's tables and figures as studies, and verdicts on its claims."""
 
-from vsam.lab.study.plan import STUDIES
-from vsam.lab.study.run import run_study
-
-__all__ = ["STUDIES", "run_study"]
+__all__: list[str] = []

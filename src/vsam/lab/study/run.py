@@ -1,159 +1,249 @@
-"""Running a study: one part after another, finished runs skipped, failures listed at the end."""
+"""Run a study on `compare`, and write its numbers, tables and figures."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vsam.lab.comparison.compare import Train, compare, count_steps
-from vsam.lab.comparison.progress import NullProgress, Progress
-from vsam.lab.comparison.rows import summarise
-from vsam.lab.errors import RunError, UserError
-from vsam.lab.recipes.recipe import Recipe
-from vsam.lab.runs.checkpoint import load_checkpoint
-from vsam.lab.runs.facts import SOURCE
-from vsam.lab.runs.finished import read_run
-from vsam.lab.runs.store import RunStore, sentence
-from vsam.lab.runs.tensorboard import Observe
-from vsam.lab.runs.train import load_data
-from vsam.lab.study.outcome import PartOutcome, TrainedOutcome
-from vsam.lab.study.study import Part, Scale, Study
+from vsam.lab.compare import Train, compare
+from vsam.lab.errors import DamagedError, UserError
+from vsam.lab.files import make_folder, write_atomically
+from vsam.lab.progress import make_progress
+from vsam.lab.recipes.recipe import BASES, Recipe
+from vsam.lab.report.tables import NOTES, to_latex, to_markdown
+from vsam.lab.rows import Row, by_label, seed_speed, summarise
+from vsam.lab.run import Run, check_settings, read_run, run_path
+from vsam.lab.statistics import difference, mean
+from vsam.lab.study.plan import STUDIES, Parts, Scale
+from vsam.lab.tensorboard import Observe
+from vsam.lab.text import for_markdown
 
-__all__ = ["chosen_parts", "run_study"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["chosen_parts", "figures", "page", "run_study", "tables", "write_files", "write_study"]
+
+_SEGMENTS = 64  # of a run, over which the norms are averaged
+_NORMS = {
+    "grad_norms": "grad_norm",
+    "psf_norms": "psf_norm",
+    "changes_var": "change_var",
+    "changes_norm": "change_norm",
+}
+Record = Mapping[str, Any]
+
+
+def chosen_parts(parts: Parts, only: Sequence[str], methods: Sequence[str]) -> Parts:
+    """Return what `--only` and `--methods` leave of a plan, which must contain what they name."""
+    known = {"part": list(parts), "method": [recipe.method for recipes in parts.values() for recipe in recipes]}
+    for kind, names in (("part", only), ("method", methods)):
+        if unknown := [name for name in names if name not in known[kind]]:
+            have = ", ".join(dict.fromkeys(known[kind]))
+            raise UserError(f"The study has no {kind} {unknown[0]!r} at this scale. It has: {have}.")
+    kept = {
+        name: [one for one in recipes if not methods or one.method in methods or one.role == "full-precision source"]
+        for name, recipes in parts.items()
+        if not only or name in only
+    }
+    return {name: recipes for name, recipes in kept.items() if recipes}
 
 
 def run_study(
-    study: Study,
+    name: str,
     scale: Scale,
-    seeds: int,
+    parts: Parts,
+    wanted: Parts,
     out: Path,
     data_dir: Path | None,
     device: torch.device,
-    progress: Progress | None = None,
     *,
-    only: Sequence[str] = (),
-    methods: Sequence[str] = (),
     train: Train | None = None,
     observe: Observe = lambda run: None,
-) -> TrainedOutcome:
-    """Train what is missing of a study, below `out/runs`, and collect its rows.
+) -> dict[str, Any]:
+    """Train what is missing of a study, below `out/runs`, and return its record.
 
     Args:
-        study: one of `STUDIES`.
+        name: of the study.
         scale: tiny, small or paper.
-        seeds: number of seeds, at least 1.
+        parts: all its recipes, by part. The record has all that are finished.
+        wanted: those to train.
         out: the folder of all studies; runs that several of them need are trained once.
-        data_dir: dataset directory.
-        device: to train on.
-        progress: shows the progress.
-        only: names of the parts to train; all if empty. Rows come from all finished runs.
-        methods: names of the methods to train; all if empty. Likewise; the source of quantized runs is always trained.
-        train: trains recipes and returns the failures; if left out, they alternate in this process.
-        observe: called with every run before it trains.
+        data_dir, device: as for `compare`.
+        train, observe: likewise.
     """
-    shown = progress or NullProgress()
-    store = RunStore(out / "runs")
-    parts = study.plan(scale, seeds, store.out)
-    wanted, failures = _check(chosen_parts(parts, only, methods), store)
-    shown.begin([row for part in wanted for row in _planned(part, store, data_dir)])
-    for part in wanted:
-        ready, waiting = _sorted_out(part, store)
-        named = _Named(part.name, shown)
-        stopped = compare(ready, store, data_dir, device, named, observe, train)[1] if ready else []
-        failures += [f"{part.name}: {failure}" for failure in [*stopped, *waiting]]
-        store.refresh(part.recipes)
-    found = {part.name: store.finished(part.recipes) for part in parts}
-    if study.after is not None:
-        failures += study.after([run for runs in found.values() for run in runs], scale, data_dir, device, shown)
-    gathered = [PartOutcome(name, summarise(runs), runs) for name, runs in found.items() if runs]
-    return TrainedOutcome(study, scale, gathered, failures, store.damaged)
+    runs, failures = out / "runs", list[str]()
+    for recipe in (recipe for recipes in wanted.values() for recipe in recipes):
+        with suppress(DamagedError):  # listed at the end; other settings are an error before anything is trained
+            check_settings(read_run(run_path(runs, recipe)), recipe)
+    for part, recipes in wanted.items():
+        ready = [recipe for recipe in recipes if _is_ready(recipe)]
+        failures += [f"{part} {r.label}, seed {r.seed}: its source is not trained." for r in recipes if r not in ready]
+        with make_progress() as progress:
+            stopped = compare(ready, runs, data_dir, device, progress, observe, train)[1] if ready else []
+        failures += [f"{part} {failure}" for failure in stopped]
+    found = {part: [read_run(run_path(runs, recipe)) for recipe in recipes] for part, recipes in parts.items()}
+    finished = {part: [run for run in some if run.is_finished] for part, some in found.items()}
+    summaries = [run.summary for some in finished.values() for run in some]
+    environments = {json.dumps(one["environment"], sort_keys=True) for one in summaries if "environment" in one}
+    return {
+        "study": name,
+        "scale": scale,
+        "rows": [row for part, some in finished.items() for row in _rows(name, part, some)],
+        "failures": failures,
+        "training_seconds": sum(one["seconds"] for one in summaries),
+        "environments": [json.loads(text) for text in sorted(environments)],
+    }
 
 
-def chosen_parts(parts: Sequence[Part], only: Sequence[str], methods: Sequence[str]) -> list[Part]:
-    """What `--only` and `--methods` leave of a plan, which must contain what they name."""
-    for kind, names, known in (
-        ("part", only, [part.name for part in parts]),
-        ("method", methods, [recipe.method for part in parts for recipe in part.recipes]),
-    ):
-        if unknown := [name for name in names if name not in known]:
-            have = ", ".join(dict.fromkeys(known))
-            raise UserError(f"The study has no {kind} {unknown[0]!r} at this scale. It has: {have}.")
-    chosen = [
-        replace(part, recipes=tuple(r for r in part.recipes if not methods or r.method in methods or r.role == SOURCE))
-        for part in parts
-        if not only or part.name in only
-    ]
-    return [part for part in chosen if part.recipes]
+def _is_ready(recipe: Recipe) -> bool:
+    """Return whether the run that a quantized one starts from is finished."""
+    checkpoint = recipe.quantize.checkpoint if recipe.quantize else "none"
+    return checkpoint == "none" or (read_run(Path(checkpoint).parent).is_finished and Path(checkpoint).exists())
 
 
-def _check(parts: Sequence[Part], store: RunStore) -> tuple[list[Part], list[str]]:
-    """The parts without their damaged runs, and a sentence for each of these; other settings raise an error."""
-    sound: list[Part] = []
-    failures: list[str] = []
-    for part in parts:
-        recipes, damaged = store.usable(part.recipes)
-        sound += [replace(part, recipes=tuple(recipes))] if recipes else []
-        failures += [f"{part.name}: {failure}" for failure in damaged]
-    return sound, failures
+def _rows(name: str, part: str, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a comparison, with what was varied and the numbers per seed."""
+    groups, varied = by_label(runs), STUDIES[name].varied if name in STUDIES else None
+    for row in summarise(groups):
+        own, sam = groups[row.label], {run.seed: run for run in groups.get("sam", ())}
+        first = own[0]
+        record = {
+            **row.to_dict(),
+            "recipe": part,
+            "noise": first.recipe.data.noise if first.recipe else 0.0,
+            "label": row.label,
+            "role": first.settings.get("role", "run"),
+            "speed_quartiles": row.quartiles,
+            "speed_to_sam_quartiles": row.quartiles_to_sam,
+            "seed_list": [run.seed for run in own],
+            "accuracies": [run.summary["accuracy"] for run in own],
+            "samples_each": [run.summary["samples"] for run in own],
+            "ais_each": [run.summary["ais"] for run in own],
+            "speed_to_sam_each": [seed_speed(run, sam[run.seed]) if run.seed in sam else None for run in own],
+        }
+        if varied is not None:
+            is_vsam = first.method == "vsam" and first.recipe is not None
+            record[varied] = getattr(first.recipe.vsam, varied) if is_vsam and first.recipe else None
+        if name == "norms":
+            by_seed = [_norms(run) for run in own]
+            record |= {key: [norms[key] for norms in by_seed] for key in by_seed[0]}
+        yield record
 
 
-def _sorted_out(part: Part, store: RunStore) -> tuple[list[Recipe], list[str]]:
-    """The recipes that can be trained, and a sentence for each whose source run cannot be used."""
-    ready, waiting = [], []
-    for recipe in part.recipes:
-        checkpoint = recipe.quantize.checkpoint if recipe.quantize else "none"
-        is_free = checkpoint == "none" or store.run(recipe).is_finished
-        if obstacle := None if is_free else _obstacle(Path(checkpoint)):
-            waiting.append(sentence(recipe, f"not run, because {obstacle}"))
-        else:
-            ready.append(recipe)
-    return ready, waiting
+def _norms(run: Run) -> dict[str, list[float | None]]:
+    """Return the means of ‖g‖, ‖PSF‖, ĉ_var and ĉ_norm over segments of the run, and the fraction of sampled steps.
+
+    A segment without a sampled step has None. SAM samples every step, so its norms have no gaps.
+    """
+    steps = run.summary["steps"]
+    count = min(_SEGMENTS, steps)
+    lines: list[list[dict[str, Any]]] = [[] for _ in range(count)]
+    expected = run.summary["samples"] - run.summary.get("skipped", 0)
+    if run.steps.problem or len(run.steps) != expected:
+        raise UserError(f"{run.path / 'steps.jsonl'} is damaged. Delete the run's folder to retrain it.")
+    for line in run.steps:
+        lines[min((line["step"] - 1) * count // steps, count - 1)].append(line)
+    ends = [-(-i * steps // count) for i in range(count + 1)]
+    found: dict[str, list[float | None]] = {}
+    for name, key in _NORMS.items():
+        values = [[one[key] for one in some if one.get(key) is not None and math.isfinite(one[key])] for some in lines]
+        found[name] = [mean(some) if some else None for some in values]
+    return found | {"rates": [len(some) / (ends[i + 1] - ends[i]) for i, some in enumerate(lines)]}
 
 
-def _obstacle(checkpoint: Path) -> str | None:
-    """Why no run can start from another's checkpoint, if so."""
-    source = read_run(checkpoint.parent)
-    advice = f"Delete {source.path} to retrain it."
-    if source.damage is not None:
-        return f"{source.path}: {source.damage} {advice}"
-    if not source.is_finished:
-        return f"{source.path} is not finished."
-    if not checkpoint.exists():
-        return f"{source.path} has no checkpoint.pt. {advice}"
-    try:
-        load_checkpoint(checkpoint, advice=advice)
-    except RunError as error:
-        return str(error)
-    return None
+def tables(content: Record) -> dict[str, list[Row]]:
+    """Return the rows of a study's record by part, each of vSAM's named by what was varied."""
+    varied, found = STUDIES[content["study"]].varied if content["study"] in STUDIES else None, dict[str, list[Row]]()
+    for part, records in _by_part(content["rows"]).items():
+        by_seed = [dict(zip(one["seed_list"], one["accuracies"], strict=True)) for one in records]
+        base = next((i for i, one in enumerate(records) if one["label"] in BASES), None)
+        for i, one in enumerate(records):
+            value = one.get(varied) if varied else None
+            known: dict[str, Any] = {each.name: one.get(each.name) for each in fields(Row)}
+            known["quartiles"], each = one["speed_quartiles"], one["speed_to_sam_each"]
+            timed = (min(each), max(each)) if each and all(each) else None  # older records have no quartiles to SAM
+            known["quartiles_to_sam"] = one.get("speed_to_sam_quartiles", timed)
+            known["label"] = one["label"] if value is None else f"vsam {varied}={value:g}"
+            known["to_base"] = None if base in (None, i) else difference(by_seed[i], by_seed[base or 0])
+            found.setdefault(part, []).append(Row(**known))
+    return found
 
 
-def _planned(part: Part, store: RunStore, data_dir: Path | None) -> list[tuple[str, int, int, int]]:
-    """The initial progress. Loading the data here finds missing files before anything is trained."""
-    runs = [store.run(recipe) for recipe in part.recipes]
-    if all(run.is_finished for run in runs):
-        totals = [run.steps for run in runs]
-    else:
-        dataset = load_data(part.recipes[0], data_dir, torch.device("cpu"))
-        totals = [count_steps(recipe, dataset) for recipe in part.recipes]
-    cells = zip(part.recipes, runs, totals, strict=True)
-    return [(f"{part.name} {recipe.label}", recipe.seed, run.steps_done, total) for recipe, run, total in cells]
+def page(content: Record, title: str = "", notes: str = "") -> str:
+    """Return a study's page in Markdown, from its record: a table per part."""
+    title = title or STUDIES[content["study"]].title
+    sections = [f"# {title}\n\nScale: {content['scale']}.\n"]
+    sections += [f"## {part}\n\n{to_markdown(rows, notes=False)}" for part, rows in tables(content).items()]
+    return "\n".join([*sections, *([notes] if notes else []), f"## Columns\n\n{for_markdown(NOTES)}\n"])
 
 
-class _Named:
-    """Forwards the progress of one part's runs to the study's."""
+def figures(content: Record) -> "dict[str, Figure]":
+    """Return a study's figures by file name, drawn from its record."""
+    from vsam.lab.report.figures import Curve, cost_figure, curves, styles_for
 
-    def __init__(self, part: str, shown: Progress) -> None:
-        self._part, self._shown = part, shown
+    name, found = content["study"], dict[str, Any]()
+    varied = STUDIES[name].varied
+    for part, records in _by_part(content["rows"]).items():
+        if varied:
+            own, sam = [one for one in records if one[varied] is not None], [o for o in records if o["method"] == "sam"]
+            x = [one[varied] for one in own]
+            y, low, high = ([f(one["accuracies"]) for one in own] for f in (mean, min, max))
+            lines = [Curve("vsam", x, y, low, high)] if own else []
+            lines += [Curve("sam", x, [one["accuracy"]] * len(x)) for one in sam if x]
+            axes: dict[str, Any] = {"x": {"alpha": "α", "gamma": "γ"}[varied], "is_count": False}
+            if lines:
+                found[f"{name}-{part}"] = curves(lines, styles_for(("sam", "vsam")), y="test accuracy, %", **axes)
+        elif name == "norms":
+            for method, keys, unit in (
+                ("sam", {"grad_norms": "‖g‖", "psf_norms": "‖PSF‖"}, "norm in SAM's run"),
+                ("vsam", {"rates": "vsam"}, "fraction of sampled steps"),
+            ):
+                row = next((one for one in records if one["method"] == method), None)
+                if row is not None:
+                    lines = [_over_steps(row, key, label) for key, label in keys.items()]
+                    styles, is_log = styles_for(keys.values()), method == "sam"
+                    found[f"{name}-{part}-{method}"] = curves(lines, styles, x="step", y=unit, is_log=is_log)
+        elif len(records) > 1:
+            found[f"{name}-{part}"] = cost_figure(tables(content)[part])
+    return found
 
-    def begin(self, cells: Sequence[tuple[str, int, int, int]]) -> None:
-        """Nothing: the study has already started."""
 
-    def advance(self, method: str, seed: int, step: int) -> None:
-        """A run has reached a step."""
-        self._shown.advance(f"{self._part} {method}", seed, step)
+def _over_steps(row: Record, key: str, label: str) -> Any:
+    from vsam.lab.report.figures import Curve
 
-    def epoch(self, method: str, seed: int, metrics: dict[str, Any]) -> None:
-        """A run has finished an epoch."""
-        self._shown.epoch(f"{self._part} {method}", seed, metrics)
+    columns = [[value for value in column if value is not None] for column in zip(*row[key], strict=True)]
+    known = [(i, column) for i, column in enumerate(columns) if column]
+    x = [(i + 1) * row["steps"] / len(columns) for i, _ in known]
+    y, low, high = ([f(column) for _, column in known] for f in (mean, min, max))
+    return Curve(label, x, y, low, high)
+
+
+def write_study(content: Record, out: Path) -> list[Path]:
+    """Write numbers, tables and figures of a study to its folder, and return the files."""
+    latex = out / f"{content['study']}.tex"
+    paths = write_files(content, out, page(content), figures(content))
+    write_atomically(latex, "\n".join(map(to_latex, tables(content).values())))
+    return [latex, *paths]
+
+
+def write_files(content: Record, out: Path, page: str, figures: "Mapping[str, Figure]") -> list[Path]:
+    """Write a study's record, page and figures, and return the files."""
+    from vsam.lab.report.figures import save  # matplotlib takes a second to import
+
+    make_folder(out / "figures")
+    paths = [out / f"{content['study']}.json", out / f"{content['study']}.md"]
+    for path, text in zip(paths, (json.dumps(content, indent=2, allow_nan=False) + "\n", page), strict=True):
+        write_atomically(path, text)
+    return [*paths, *(path for name, figure in figures.items() for path in save(figure, out / "figures" / name))]
+
+
+def _by_part(rows: Sequence[Record]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for row in rows:
+        found.setdefault(row["recipe"], []).append(row)
+    return found

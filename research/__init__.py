@@ -1,0 +1,1 @@
+"""Studies of our own: programs on the lab's public functions, not installed."""

@@ -1,3 +1,0 @@
-"""The figures for papers, drawn by matplotlib."""
-
-__all__: list[str] = []

@@ -1,3 +1,0 @@
-"""The report's page: one HTML file with tables and interactive figures."""
-
-__all__: list[str] = []

@@ -1,3 +1,0 @@
-"""One run and its folder: training, saving, resuming and reading."""
-
-__all__: list[str] = []

@@ -1,3 +1,0 @@
-"""Lemma 2 of the paper, tested on a smooth problem."""
-
-__all__: list[str] = []

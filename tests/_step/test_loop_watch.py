@@ -1,0 +1,207 @@
+"""In a loop without a closure, what changes gradients, weights or the data between its calls is noticed."""
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD
+
+import vsam
+
+METHODS: dict[str, Callable[..., vsam.SharpnessAware]] = {"sam": vsam.SAM, "vsam": vsam.VSAM, "gsam": vsam.GSAM}
+
+
+class Run:
+    """A model and micro-batches of it."""
+
+    def __init__(self, method: str = "sam", gives_model: bool = True) -> None:
+        torch.manual_seed(0)
+        self.model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+        base = SGD(self.model.parameters(), lr=0.1)
+        self.optimizer = METHODS[method](base, model=self.model if gives_model else None)
+        self.batches = torch.randn(4, 5, 3)
+
+    def backward(self, *batches: int) -> None:
+        for batch in batches:
+            self.model(self.batches[batch]).square().mean().backward()
+
+    def weights(self) -> list[Tensor]:
+        return [parameter.detach().clone() for parameter in self.model.parameters()]
+
+    def step(
+        self,
+        first: Callable[[], object] = lambda: None,
+        second: Callable[[], object] = lambda: None,
+        batches: tuple[tuple[int, ...], tuple[int, ...]] = ((0,), (0,)),
+    ) -> None:
+        self.optimizer.zero_grad()
+        self.backward(*batches[0])
+        first()
+        assert self.optimizer.perturb()
+        self.backward(*batches[1])
+        second()
+        self.optimizer.step()
+
+    def clip(self) -> None:
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1e-3)
+
+
+def said(action: Callable[[], object]) -> list[str]:
+    """The warnings of an action."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        action()
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_clipping_by_hand_is_said_once_and_only_where_there_is_a_psf(method: str) -> None:
+    run = Run(method)
+    assert said(run.step) == []
+    first, again = ([word for word in said(lambda: run.step(second=run.clip)) if "clip" in word] for _ in range(2))
+    assert [len(first), len(again)] == [method != "sam", 0]
+    assert run.optimizer.num_samples == 3
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_clipped_gradient_is_the_one_that_steps(method: str) -> None:
+    run = Run(method)
+    before = run.weights()
+    said(lambda: run.step(second=run.clip))
+    moved = sum(float((b - a).square().sum()) for a, b in zip(before, run.weights(), strict=True)) ** 0.5
+    assert moved == pytest.approx(0.1 * 1e-3, rel=0.01) if method != "gsam" else moved < 0.01
+
+
+SAME: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((0,), (0,)), ((0, 1, 2), (0, 1, 2)), ((0, 0), (0, 0))]
+OTHER: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((0, 1, 2), (2,)), ((0, 1), (0, 1, 2)), ((0,), (0, 0))]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("batches", SAME, ids=str)
+def test_the_same_number_of_micro_batches_is_fine(method: str, batches: tuple[tuple[int, ...], ...]) -> None:
+    run = Run(method)
+    for _ in range(3):
+        assert said(lambda: run.step(batches=batches)) == []  # type: ignore[arg-type]
+    assert run.optimizer.num_samples == 3
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("num_before", [0, 2])
+@pytest.mark.parametrize("batches", OTHER, ids=str)
+def test_fewer_or_more_micro_batches_are_an_error_at_every_step(
+    method: str, num_before: int, batches: tuple[tuple[int, ...], ...]
+) -> None:
+    run = Run(method)
+    for _ in range(num_before):
+        run.step(batches=((0, 1), (0, 1)))
+    for _ in range(2):
+        before = run.weights()
+        with pytest.raises(RuntimeError, match="micro-batches") as caught:
+            run.step(batches=batches)  # type: ignore[arg-type]
+        for count in map(len, batches):
+            assert str(count) in str(caught.value)
+        assert all(map(torch.equal, run.weights(), before))
+        assert run.optimizer.num_samples == num_before
+    assert said(run.step) == []
+
+
+def test_the_advice_shows_a_closure_over_micro_batches() -> None:
+    run = Run()
+    with pytest.raises(RuntimeError, match=r"(?s)def closure\(\).*in micro_batches"):
+        run.step(batches=((0, 1), (1,)))
+
+
+@pytest.mark.parametrize("gives_model", [True, False])
+def test_a_second_pass_without_a_backward_is_an_error(gives_model: bool) -> None:
+    run = Run(gives_model=gives_model)
+    before = run.weights()
+    with pytest.raises(RuntimeError, match="No parameter has a gradient"):
+        run.step(batches=((0, 1), ()))
+    assert all(map(torch.equal, run.weights(), before))
+
+
+def test_gradients_that_are_added_by_hand_in_both_passes_are_no_micro_batches() -> None:
+    """Weight decay that somebody adds to the gradients, say; SAM takes what it finds."""
+    run = Run()
+
+    def add() -> None:
+        for parameter in run.model.parameters():
+            assert parameter.grad is not None
+            parameter.grad.add_(parameter.detach(), alpha=0.1)
+
+    assert said(lambda: run.step(add, add)) == []
+
+
+@pytest.mark.parametrize("gives_model", [True, False])
+@pytest.mark.parametrize("leaves", ["zero_grad", "state_dict", "step(closure)", "perturb"])
+def test_weights_written_at_the_perturbed_point_are_said_when_the_step_is_abandoned(
+    gives_model: bool, leaves: str
+) -> None:
+    run = Run(gives_model=gives_model)
+    before = run.weights()
+    run.backward(0)
+    assert run.optimizer.perturb()
+    with torch.no_grad():
+        run.model[1].bias.add_(1)  # type: ignore[union-attr, operator]
+    leave: Callable[[], object] = {
+        "zero_grad": run.optimizer.zero_grad,
+        "state_dict": run.optimizer.state_dict,
+        "step(closure)": lambda: run.optimizer.step(lambda: run.backward(0)),
+        "perturb": lambda: (run.backward(0), run.optimizer.perturb(), run.optimizer.zero_grad()),
+    }[leaves]
+    assert ["written" in word for word in said(leave) if "called again" not in word] == [True]
+    if leaves != "step(closure)":
+        assert all(map(torch.equal, run.weights(), before))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_abandoning_a_step_whose_weights_nobody_wrote_to_says_nothing(method: str) -> None:
+    run = Run(method)
+    for _ in range(2):
+        before = run.weights()
+        run.backward(0)
+        assert run.optimizer.perturb()
+        assert said(run.optimizer.zero_grad) == []
+        assert all(map(torch.equal, run.weights(), before))
+        run.step()
+
+
+@pytest.mark.parametrize("ending", ["done", "abandoned", "failed", "deleted"])
+def test_nothing_is_left_on_the_model_and_its_parameters(ending: str) -> None:
+    run = Run("vsam")
+    before = set(vars(run.model))
+    run.backward(0)
+    assert run.optimizer.perturb()
+    run.backward(*{"failed": (0, 1)}.get(ending, (0,)))
+    if ending == "done":
+        run.optimizer.step()
+    elif ending == "abandoned":
+        run.optimizer.zero_grad()
+    elif ending == "failed":
+        with pytest.raises(RuntimeError, match="micro-batches"):
+            run.optimizer.step()
+    else:
+        del run.optimizer
+    assert set(vars(run.model)) == before
+    assert not any(getattr(parameter, "_post_accumulate_grad_hooks", None) for parameter in run.model.parameters())
+
+
+@pytest.mark.parametrize("change", ["a new tensor", "in place", "none"])
+def test_a_plain_step_clips_the_gradients_as_they_are_when_it_steps(change: str) -> None:
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = vsam.SharpnessAware(SGD([weight], lr=1.0), when=vsam.Every(2), max_grad_norm=2.0)
+    for step in range(2):
+        before = weight.detach().clone()
+        optimizer.zero_grad()
+        weight.sum().backward()
+        if optimizer.perturb():
+            weight.sum().backward()
+        elif change == "in place":
+            weight.grad.mul_(5)  # type: ignore[union-attr]
+        elif change == "a new tensor":
+            weight.grad = torch.full((2,), 5.0)
+        optimizer.step()
+        expected = 1.0 if step == 0 or change == "none" else 2**0.5  # of length 2, which 5 and 5 are clipped to
+        torch.testing.assert_close(before - weight.detach(), torch.full((2,), expected))
