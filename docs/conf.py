@@ -14,7 +14,7 @@ REPOSITORY = PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["reposito
 """Where the repository is on the web; empty while nobody knows. Its only place is pyproject.toml."""
 
 SITEMAP = {
-    "Start": ["first-steps", "is-it-working", "choosing", "when-not", "gallery/README"],
+    "Start": ["first-steps", "is-it-working", "choosing", "when-not", "gallery/index"],
     "Use": ["loops/*", "methods/*", "costs", "flatness", "troubleshooting", "questions"],
     "Experiment": ["lab", "your-own", "tuning", "studies"],
     "Results": ["reproduction", "frontier"],

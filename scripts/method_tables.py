@@ -10,7 +10,7 @@ from vsam.registry import METHODS, Method
 
 ROOT = Path(__file__).resolve().parents[1]
 CARDS, COSTS = ROOT / "docs" / "methods", ROOT / "docs" / "costs.md"
-FILES = (ROOT / "README.md", CARDS / "README.md", COSTS)
+FILES = (ROOT / "README.md", CARDS / "index.md", COSTS)
 TABLE = re.compile(r"(?<=<!-- all methods -->\n\n).*?(?=\n\n<!-- end of all methods -->)", re.DOTALL)
 HEADINGS = ("class", "name", "when × where × between", "passes per step", "memory", "reference")
 

@@ -13,7 +13,7 @@ pytest.importorskip("matplotlib").use("agg")
 
 ROOT = Path(__file__).resolve().parents[1]
 PROGRAMS = ROOT / "examples" / "gallery"
-PAGE = (ROOT / "docs" / "gallery" / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "gallery" / "index.md").read_text(encoding="utf-8")
 PICTURES = {path.stem: path for path in (ROOT / "docs" / "gallery").iterdir() if path.suffix in (".svg", ".png")}
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ PAGES = [
         "CHANGELOG.md",
         *sorted(p.relative_to(ROOT).as_posix() for p in ROOT.glob("docs/**/*.md")),
     )
-    if "_build" not in name
+    if not name.startswith(("docs/_build/", "docs/files/"))
 ]
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(!?)\[(?:[^\]`]|`[^`]*`)*\]\(([^)\s]+)\)")

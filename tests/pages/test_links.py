@@ -44,7 +44,7 @@ def test_every_page_is_listed_on_the_first_one_or_on_its_folders() -> None:
         if not page.startswith("docs/") or page == "docs/index.md":
             continue
         folder = os.path.dirname(page)
-        index = "docs/index.md" if folder == "docs" or page.endswith("/README.md") else f"{folder}/README.md"
+        index = "docs/index.md" if folder == "docs" or page.endswith("/index.md") else f"{folder}/index.md"
         listed = {
             os.path.normpath(os.path.join(os.path.dirname(index), target.split("#")[0])) for target in links(index)
         }

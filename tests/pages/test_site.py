@@ -85,7 +85,7 @@ def test_pages_fit_a_screen_and_a_phone(site: Path, browser: Any, width: int) ->
         "index",
         "choosing",
         "reproduction",
-        "gallery/README",
+        "gallery/index",
         "api/methods",
         "commands",
         "design",
