@@ -44,7 +44,7 @@ class Counts:
         sampled: whether the second gradient was taken.
         passes: calls of backward.
         operators: dispatched operators, including those of autograd's backward.
-        calls: Python-level calls; each resumption of a generator counts.
+        calls: Python-level calls, including each resumption of a generator.
         syncs: operators that sync with the device.
     """
 
@@ -65,7 +65,7 @@ class Counts:
 
 
 def count_operators(step: Callable[[], object]) -> Counter[str]:
-    """How often each operator is dispatched, by name without overload; `tolist` is counted under its own name.
+    """Calls of each operator by name without overload, `tolist` under its own name.
 
     Reading a number on the CPU counts as a sync, as on a GPU.
     """
@@ -79,7 +79,7 @@ def count_operators(step: Callable[[], object]) -> Counter[str]:
 
 
 def count_calls(step: Callable[[], object]) -> Counter[str]:
-    """How often each Python function is called, by qualified name."""
+    """Calls of each Python function, by qualified name."""
     names: Counter[str] = Counter()
 
     def note(frame: FrameType, event: str, argument: object) -> None:
@@ -100,7 +100,7 @@ def count_calls(step: Callable[[], object]) -> Counter[str]:
 
 
 def count_syncs(operators: Counter[str]) -> int:
-    """How many of these operators sync with the device."""
+    """Return the number of these operators that sync with the device."""
     return sum(operators[name] for name in SYNCS)
 
 
@@ -115,7 +115,7 @@ def count_steps(make: Callable[[], Steps], num_steps: int, warm_up: int = 2) -> 
     """The counts of each step.
 
     Args:
-        make: builds the same training loop each time; called twice, because counting operators makes calls.
+        make: builds the same training loop each time. It is called twice, because counting operators makes calls.
         num_steps: steps to count.
         warm_up: steps before them.
     """

@@ -1,8 +1,8 @@
-"""What a step of SAM does in pytorch_optimizer and here: prints the table of the README as Markdown, in seconds.
+"""Compare a step of SAM in pytorch_optimizer with ours, and print the table as Markdown, in seconds.
 
 python benchmarks/elsewhere.py
 
-Both are used as their docstrings say, around SGD with momentum. Answers come from running them; time and memory are
+Both are used as their docstrings say, around SGD with momentum. Answers come from running them. Time and memory are
 those that benchmarks/step_cost.py has written to benchmarks/results.
 """
 
@@ -35,7 +35,7 @@ Closure = Callable[[], Tensor]
 
 @dataclass(frozen=True)
 class Library:
-    """How a library makes SAM and LookSAM-5 for a model, and what a step of a loop is."""
+    """Make SAM and LookSAM-5 of one library for a model, and take a step of its loop."""
 
     sam: Callable[..., Optimizer]
     looksam: Callable[..., Optimizer]
@@ -61,7 +61,7 @@ LIBRARIES = {f"pytorch_optimizer {metadata.version('pytorch_optimizer')}": THEIR
 
 
 class Run:
-    """A small network in double precision with its batches; the closure is torch's: clear, forward, backward, loss."""
+    """A small network in double precision with its batches and a closure as for torch: clear, forward, backward."""
 
     def __init__(self, make: Callable[..., Optimizer], *layers: nn.Module, **options: float) -> None:
         torch.manual_seed(0)
@@ -78,7 +78,7 @@ class Run:
         return loss
 
     def go(self, step: Callable[[Optimizer, Closure], Any], first: int = 0, last: int = 10) -> Any:
-        """Take the steps on these batches; what the last one returns."""
+        """Take the steps on these batches, and return the last one's result."""
         returned = None
         for batch in self.batches[first:last]:
             returned = step(self.optimizer, lambda batch=batch: self.closure(*batch))
@@ -261,7 +261,7 @@ def _answer(question: Callable[[Library], bool | str], library: Library) -> str:
 
 
 def _measured() -> list[tuple[str, str, str]]:
-    """What step_cost.py has found: memory, and time with an idle second core."""
+    """Return the results of step_cost.py: memory, and time with an idle second core."""
     times = json.loads((RESULTS / "bench/goals/bench.json").read_text(encoding="utf-8"))["rows"]
     added = {row["workload"]: row["added_to_best_peer"]["value"] for row in times if row["method"] == "sam"}
     memory = json.loads((RESULTS / "bench/bench.json").read_text(encoding="utf-8"))["memory"]

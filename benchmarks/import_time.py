@@ -1,4 +1,4 @@
-"""How long `import vsam` takes beyond torch's own import: CPU time in fresh processes, medians.
+"""Time `import vsam` beyond torch's own import: CPU time in fresh processes, medians.
 
 python benchmarks/import_time.py [RUNS]
 """

@@ -1,6 +1,6 @@
-"""Measure vSAM on runs of minutes: `python benchmarks/small_runs.py short|adamw --out FILE.json`; rerun to resume.
+"""Measure vSAM on runs of minutes: `python benchmarks/small_runs.py short|adamw --out FILE.json`. Rerun to resume.
 
-`short` is the share of steps that vSAM samples on 1,000 to 10,000 steps; `adamw` is SAM and vSAM around AdamW over rho.
+`short` is the fraction of steps that vSAM samples on 1,000 to 10,000 steps, `adamw` SAM and vSAM around AdamW over rho.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ADAMW: tuple[Settings, ...] = (
 
 
 def short(settings: Settings, seed: int) -> Settings:
-    """vSAM around SGD on all 4,000 images that ship with the package; how much of the run is sampled."""
+    """Run vSAM around SGD on all 4,000 images that ship with the package, and return the fraction of sampled steps."""
 
     def optimizer(model: nn.Module) -> vsam.SharpnessAware:
         base = SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
@@ -59,7 +59,7 @@ def short(settings: Settings, seed: int) -> Settings:
 
 
 def adamw(settings: Settings, seed: int) -> Settings:
-    """AdamW alone, SAM or vSAM around it on 1,000 images, a fifth of them mislabelled; the test accuracy."""
+    """Run AdamW alone, or SAM or vSAM around it, on 1,000 images, a fifth mislabelled, and return the test accuracy."""
 
     def optimizer(model: nn.Module) -> Optimizer:
         base = AdamW(model.parameters(), lr=settings["lr"], weight_decay=0.01)

@@ -107,7 +107,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Workload:
-    """A problem of which every method gets a copy; the first of `burst` steps in a row only warms the caches."""
+    """A problem of which every method gets a copy. The first of `burst` steps in a row only warms the caches."""
 
     name: str
     make_model: Callable[[], nn.Module]
@@ -258,7 +258,7 @@ class Method:
         name: on the command line.
         kind: its training loop.
         options: of the loop.
-        passes: gradient passes of a plain and of a sampled step; None if they are not like SGD's.
+        passes: gradient passes of a plain and of a sampled step, None if they are not like SGD's.
         keeps: report only steps of this kind (True: sampled).
         base_options: more options of the base, for a peer that sets them itself.
     """
@@ -316,9 +316,9 @@ BEST_PEERS = ("peer-sam", "peer-sam-foreach")
 
 @dataclass(frozen=True)
 class Turn:
-    """The CPU seconds of one turn: the step and, right beside it, a pass and a step of the base alone.
+    """CPU seconds of one turn: the step and, right beside it, a pass and a step of the base alone.
 
-    `outside` is the part of the step outside its passes and the base's own step, None if they cannot be separated;
+    `outside` is the part of the step outside its passes and the base's own step, None if they cannot be separated.
     `clearing` is the part of the base's pass outside forward and backward.
     """
 
@@ -363,7 +363,7 @@ class Stopwatch:
         return timed
 
     def time(self, function: Callable[[], Any]) -> tuple[float, float | None]:
-        """Return the time of a call, and the part of it which is not inside; None if no pass was seen."""
+        """Return the time of a call, and the part of it which is not inside, None if no pass was seen."""
         self.inside, self.num_passes = 0.0, 0
         start = time.thread_time()
         function()
@@ -449,7 +449,7 @@ def _spread(values: Sequence[float], scale: float = 1.0) -> dict[str, Any]:
 
 
 def _ratio(values: Sequence[float], others: Sequence[float]) -> dict[str, Any]:
-    """Return the ratio of two medians; its 95 % interval is None if the divisor may be zero."""
+    """Return the ratio of two medians, and its 95 % interval, which is None if the divisor may be zero."""
     divisors = _medians(others)
     interval = None if divisors.min() <= 0 else np.percentile(_medians(values) / divisors, [2.5, 97.5]).tolist()
     is_ranked = interval is not None and not interval[0] <= 1 <= interval[1]
@@ -523,7 +523,7 @@ def measure_memory(method: str, base: str, size: tuple[int, int, int]) -> dict[s
 
 
 def memory_rows(methods: Sequence[Method], base: str, size: tuple[int, int, int]) -> list[dict[str, Any]]:
-    """Return every method's memory beyond the base alone; its peak is on top of what it keeps."""
+    """Return every method's memory beyond the base alone: its buffers, and the peak on top of them."""
     alone, rows = measure_memory("sgd", base, size), []
     for name in dict.fromkeys(method.name for method in methods if method.name != "sgd"):
         own = measure_memory(name, base, size)
@@ -628,7 +628,7 @@ def _ranked(ratio: dict[str, Any] | None) -> str:
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the options; names are tuples, and `all` means all."""
+    """Return the options. Names are tuples, and `all` means all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def some(known: Iterable[str]) -> Callable[[str], tuple[str, ...]]:
@@ -654,7 +654,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure, print the page, and write it; an interrupt keeps what was measured."""
+    """Measure, print the page, and write it. An interrupt keeps the measurements so far."""
     options = parse()
     if options.memory_of:
         print(json.dumps(_measure_own_memory(options.memory_of, BASES[options.base[0]], options.size)))

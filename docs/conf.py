@@ -1,4 +1,4 @@
-"""How Sphinx builds the site from the Markdown in this folder: `make docs`."""
+"""Settings of Sphinx, which builds the site from the Markdown in this folder: `make docs`."""
 
 import sys
 import tomllib

@@ -7,7 +7,7 @@ import vsam
 
 
 def train(num_micro_batches: int) -> list[Tensor]:
-    """Train on batches of 96, each split into micro-batches of equal size; return the weights."""
+    """Train on batches of 96, each split into micro-batches of equal size, and return the weights."""
     torch.manual_seed(0)
     points = torch.randn(960, 10, dtype=torch.float64)
     labels = (points[:, 0] * points[:, 1] > 0).long()

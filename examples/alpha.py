@@ -1,4 +1,4 @@
-"""How often vSAM samples on pure noise: the norms are drawn at random from a fixed distribution.
+"""Measure how often vSAM samples on pure noise: the norms are drawn at random from a fixed distribution.
 
 Both norms are log-normal with a standard deviation of 0.1 in the logarithm, independent from sample to sample. The
 mean of relative changes is still above zero, so s climbs: the sampling rate depends on alpha and on the length of the

@@ -19,7 +19,7 @@ METHODS = {
 
 
 def generate(count: int, noise: float) -> tuple[Tensor, Tensor]:
-    """Points, labelled by which of five directions they point along; a fraction `noise` of the labels is redrawn."""
+    """Draw points, labelled by the closest of five directions. A fraction `noise` of the labels is redrawn."""
     inputs, directions = torch.randn(count, 20), torch.randn(20, 5, generator=torch.Generator().manual_seed(0))
     labels = (inputs @ directions).abs().argmax(dim=1)
     return inputs, torch.where(torch.rand(count) < noise, torch.randint(5, (count,)), labels)

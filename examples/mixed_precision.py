@@ -1,6 +1,6 @@
 """Mixed precision: bfloat16 needs no scaling, float16 needs `vsam.amp.GradScaler`, which unscales both passes.
 
-Both run on the CPU here so that the file runs everywhere; on a GPU write "cuda" for "cpu" and take float16.
+Both run on the CPU here so that the file runs everywhere. On a GPU write "cuda" for "cpu" and take float16.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import vsam
 
 
 def train(step: Callable, num_steps: int = 60) -> list[float]:
-    """Give `step` a model, an optimizer and a function that computes the loss in bfloat16; return the losses."""
+    """Train with a `step` that gets a model, an optimizer and the loss in bfloat16, and return the losses."""
     torch.manual_seed(0)
     inputs = torch.randn(200, 10)
     targets = (inputs[:, 0] > 0).long()

@@ -13,7 +13,7 @@ from vsam.integrations.transformers import SharpnessAwareTrainer
 
 
 def make_dataset(length: int = 256) -> list[dict[str, torch.Tensor]]:
-    """Sentences of eight words; the label says whether the first word is one of the first ten."""
+    """Sentences of eight words. The label says whether the first word is one of the first ten."""
     words = torch.randint(20, (length, 8), generator=torch.Generator().manual_seed(0))
     return [{"input_ids": sentence, "labels": (sentence[0] < 10).long()} for sentence in words]
 

@@ -1,4 +1,4 @@
-"""How sharp the minima are by every measure, whether that goes with accuracy, and PSF along a run.
+"""Measure the sharpness of minima by every measure, its correlation with accuracy, and PSF along a run.
 
 python -m research.flatness --scale small
 
@@ -119,7 +119,7 @@ def _logarithms(row: Row | None, measure: str) -> dict[int, float]:
 
 
 def correlations(rows: Sequence[Row]) -> dict[str, dict[str, Any] | None]:
-    """Return each measure's rank correlation with test accuracy over the runs of a recipe; None with too few."""
+    """Return each measure's rank correlation with test accuracy over the runs of a recipe, None with too few."""
     return {measure: _correlation(rows, measure) for measure in MEASURES}
 
 
@@ -148,7 +148,7 @@ def spearman(one: Any, other: Any) -> tuple[float, float, float]:
 
 
 def _within(places: Any, values: Any, accuracies: Any) -> float | None:
-    """Return the rank correlation with each method's mean rank subtracted; None if methods have one run each."""
+    """Return the rank correlation with each method's mean rank subtracted, None if methods have one run each."""
     ranks = [stats.rankdata(values), stats.rankdata(accuracies)]
     methods = set(places.tolist())
     if all((places == place).sum() < 2 for place in methods):

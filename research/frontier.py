@@ -78,7 +78,7 @@ def rules() -> Mapping[str, Any]:
 
 @cache
 def rivals(part: str | None = None) -> tuple[Rival, ...]:
-    """Return SGD at several lengths, and every method at its costs; in later parts only those that the rules name."""
+    """Return SGD at several lengths, and every method at its costs. Later parts have only those of the rules."""
     own = rules()["part"].get(part, {})
     tried = own.get("try", {})
     lengths = [Rival(f"sgd-{cost:g}", "sgd", {}, (), cost) for cost in rules()["sgd"]["prices"]]
@@ -158,7 +158,7 @@ class Point:
 
     @property
     def reaches_aim(self) -> bool | None:
-        """Whether it is worse than SAM by at most the standard error; None if unknown."""
+        """Return True if it is worse than SAM by at most the standard error, None if unknown."""
         if self.to_sam is None or self.name == "sam":
             return None
         return self.to_sam.mean >= -_standard_error(self.to_sam)

@@ -51,7 +51,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Schedule:
-    """How learning rate and radius decay: η₀/t^a and ρ₀/t^b."""
+    """Decay of learning rate and radius: η₀/t^a and ρ₀/t^b."""
 
     name: str
     title: str
@@ -72,7 +72,7 @@ SCHEDULES = (
 class SmoothProblem:
     """Softmax regression with the Brier score: L(w) = mean over images of ‖softmax(w·x) − y‖², in float64.
 
-    With ‖x‖ = 1 it is bounded, 0 ≤ L ≤ 2; its gradients are, ‖∇L‖ ≤ √2, because ‖softmax′‖ ≤ 1/2 and ‖p − y‖ ≤ √2; and
+    With ‖x‖ = 1 it is bounded, 0 ≤ L ≤ 2. Its gradients are, ‖∇L‖ ≤ √2, because ‖softmax′‖ ≤ 1/2 and ‖p − y‖ ≤ √2, and
     so are its second derivatives, because those of softmax are. Unlike that of cross-entropy, the loss is not convex.
     """
 
@@ -107,7 +107,7 @@ class SmoothProblem:
         return (torch.softmax(self.features @ weights, dim=1) - self.targets).square().sum(1).mean()
 
     def gradients(self, weights: Tensor, rho: float) -> tuple[Tensor, Tensor]:
-        """Return ∇L(w) and ∇L(w + ρ ∇L(w)/‖∇L(w)‖); the second minus the first is the PSF."""
+        """Return ∇L(w) and ∇L(w + ρ ∇L(w)/‖∇L(w)‖). The second minus the first is the PSF."""
         plain = self._gradient(weights.detach())
         return plain, self._gradient(weights.detach() + rho * plain / (plain.norm() + 1e-12))
 
@@ -179,8 +179,8 @@ def measure(scale: str, out: Path) -> dict[str, Any]:
     """Measure every schedule × method × seed that is missing, and return the study's record.
 
     A row is a method at a horizon T under a schedule: `average` is the lemma's, with γ = 0.7 for all methods, and
-    `average_std` its deviation over seeds; `gradient_average` is that of ‖∇L‖²; `weighted_average` is the lemma's with
-    weights η_t; `trivial_bound` holds without any step; `samples` are the second gradients up to T.
+    `average_std` its deviation over seeds, `gradient_average` that of ‖∇L‖², `weighted_average` the lemma's with
+    weights η_t. `trivial_bound` holds without any step, `samples` are the second gradients up to T.
     """
     images, seeds, horizons = SCALES[scale]
     problem = SmoothProblem.from_images(images)

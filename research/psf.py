@@ -28,7 +28,7 @@ SCALES = {"tiny": (2, 4, 2, 4), "small": (5, 50, 10, 40)}
 
 
 class Schedule:
-    """When to probe a run of `steps` steps."""
+    """Steps of a run of `steps` steps at which PSF is measured."""
 
     def __init__(self, steps: int, scale: str) -> None:
         windows, self.ages, self.num_kept, compared = SCALES[scale]
@@ -37,7 +37,7 @@ class Schedule:
         self.compared = {round(i * (steps - 1) / max(compared - 1, 1)) for i in range(compared)}
 
     def window(self, step: int) -> int | None:
-        """Return the start of the window that a step is in; the later one if two overlap."""
+        """Return the start of the window that a step is in, the later one if two overlap."""
         length = self.ages + self.num_kept
         return max((start for start in self.starts if start <= step < start + length), default=None)
 

@@ -89,7 +89,7 @@ def _added(before: Record, now: Record) -> Record:
 
 
 def _write(content: Record) -> None:
-    """Numbers, page and figures of a study; the folder of the machine that ran it is left out."""
+    """Write the numbers, page and figures of a study, without the folder of the machine that ran it."""
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"
     (RESULTS / f"{content['study']}.json").write_text(re.sub(r" --out \S+?(?=[ \"\n`])", "", text), encoding="utf-8")
     (RESULTS / f"{content['study']}.md").write_text(page(content), encoding="utf-8")

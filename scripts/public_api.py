@@ -31,16 +31,16 @@ MODULES = {
 
 
 def list_module(name: str) -> list[str]:
-    """A line per public name of a module, and per public member of its classes; types are left out.
+    """Return a line per public name of a module and per public member of its classes, without types.
 
-    What `vsam` itself has is only named elsewhere; a member that is as in a public parent is not repeated.
+    Names of `vsam` itself are not repeated in other modules, nor a public parent's members in its children.
     """
     module = importlib.import_module(name)
     return [line for public in sorted(module.__all__) for line in _lines(name, public, getattr(module, public))]
 
 
 def is_installed(name: str) -> bool:
-    """Whether the package that a module needs is there."""
+    """Return True if the package that a module needs is installed."""
     package = MODULES[name]
     return package is None or importlib.util.find_spec(package) is not None
 
@@ -77,7 +77,7 @@ def _member(name: str, value: Any) -> str:
 
 
 def _signature(value: Any) -> str:
-    """Names, kinds and defaults of the arguments; those of a constructor of another package are that package's."""
+    """Return the names, kinds and defaults of the arguments, except for constructors of other packages."""
     if inspect.isclass(value):
         definer = next(one for one in value.__mro__ if "__init__" in vars(one))
         if definer.__module__.split(".")[0] not in ("vsam", "builtins"):

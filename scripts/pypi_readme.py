@@ -1,6 +1,6 @@
-"""What packages say of the repository: links to it, also in the README, whose relative links PyPI cannot follow.
+"""Add the repository's address to packages: links to it, and absolute links in the README, which PyPI needs.
 
-Its address is `repository` of [tool.hatch.metadata.hooks.custom] in pyproject.toml; while that is empty, the README is
+Its address is `repository` of [tool.hatch.metadata.hooks.custom] in pyproject.toml. While that is empty, the README is
 taken as it is, and there are no links.
 """
 

@@ -50,7 +50,7 @@ def version() -> str:
 
 
 def source_files() -> set[str]:
-    """What a clone holds once everything is committed: all files that git does not ignore."""
+    """Return the files of a clone once everything is committed: all files that git does not ignore."""
     listed = _run("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", folder=ROOT)
     return {name for name in listed.split("\0") if (ROOT / name).is_file()}
 
@@ -78,7 +78,7 @@ def read_archive(path: Path) -> dict[str, bytes]:
 
 
 def check_wheel(files: Mapping[str, bytes]) -> list[str]:
-    """What is wrong with the files of a wheel."""
+    """Return the problems of a wheel's files."""
     wanted = {name.removeprefix("src/") for name in source_files() if name.startswith("src/")}
     problems = _compare({name for name in files if ".dist-info/" not in name}, wanted)
     metadata = next((text.decode() for name, text in files.items() if name.endswith(".dist-info/METADATA")), "")
@@ -93,7 +93,7 @@ def check_wheel(files: Mapping[str, bytes]) -> list[str]:
 
 
 def check_sdist(files: Mapping[str, bytes]) -> list[str]:
-    """What is wrong with the files of an sdist."""
+    """Return the problems of an sdist's files."""
     wanted = {name for name in source_files() if not name.startswith(".")}
     return _compare(set(files), {*wanted, ".gitignore", "PKG-INFO"}) + _check_texts(files)
 

@@ -1,4 +1,4 @@
-"""A real browser; where there is none, its tests are skipped and say why, unless VSAM_BROWSER=required."""
+"""Start a real browser. Without one its tests are skipped with the reason, or fail if VSAM_BROWSER=required."""
 
 import os
 import shutil

@@ -80,10 +80,10 @@ EXEMPTIONS: dict[str, dict[str, str]] = {
         "esam": "on a subset neither the dropout masks nor the batch statistics can be those of the first pass",
     },
 }
-"""Promises that a method is exempt from by name, and why; from all others it is not."""
+"""Promises that a method is exempt from by name, with the reason. All others apply."""
 
 _TAKES_LOSSES = {"esam"}
-"""Methods whose `step` takes per-sample losses in place of a closure; they have no `perturb()`."""
+"""Methods whose `step` takes per-sample losses in place of a closure. They have no `perturb()`."""
 
 LOOPING = [name for name in METHODS if name not in _TAKES_LOSSES]
 """Methods that also run in a loop without a closure."""
@@ -135,7 +135,7 @@ class Jitter(nn.Module):
 
 
 def network() -> nn.Sequential:
-    """A small network with BatchNorm, dropout and draws from all global generators; always the same weights."""
+    """Build a small network with BatchNorm, dropout and draws from all generators, with fixed weights."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
         return nn.Sequential(Jitter(), nn.Linear(5, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 3))
@@ -161,7 +161,7 @@ def losses_of(model: nn.Module, number: int, keep: Tensor | None = None) -> Tens
 
 
 def argument(method: str, losses: Losses) -> Callable[..., Tensor]:
-    """What the method's `step` takes, made of per-sample losses: these themselves, or a closure of their mean."""
+    """Return the argument of the method's `step`: the per-sample losses, or a closure of their mean."""
 
     def closure() -> Tensor:
         loss = losses().mean()
@@ -197,7 +197,7 @@ class Run:
     def closure(
         self, number: int, before: Callable[[], object] | None = None, after: Callable[[], object] | None = None
     ) -> Callable[..., Tensor]:
-        """What the method's `step` takes; `before` and `after` run around each forward pass."""
+        """Return the argument of the method's `step`. `before` and `after` run around each forward pass."""
 
         def losses(keep: Tensor | None = None) -> Tensor:
             if before is not None:

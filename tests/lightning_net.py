@@ -57,7 +57,7 @@ def loader(num_batches: int = 8, size: int = 5) -> DataLoader[Any]:
 
 
 class Ordinary(LightningModule):
-    """What a user has before."""
+    """A user's module before any change."""
 
     def __init__(self, make: Make = sam) -> None:
         super().__init__()

@@ -121,7 +121,7 @@ class AdamW:
 
 
 class Twin:
-    """A method: `direction` says which gradient the base gets; `sampled` is its whole history."""
+    """A method. `direction` returns the base's gradient, `sampled` is the whole history."""
 
     def __init__(self, base: Base, rho: float | Tensor) -> None:
         self.base, self.rho = base, rho
@@ -140,7 +140,7 @@ class Twin:
         raise NotImplementedError
 
     def sharp(self, w: Tensor, g: Tensor, gradient: Gradient) -> Tensor:
-        """The gradient at w + e, e = ρ·g / (‖g‖ + 1e-12); ρ may differ from coordinate to coordinate."""
+        """SAM: the gradient at w + e, e = ρ·g / (‖g‖ + 1e-12). ρ may differ between coordinates."""
         gs = gradient(w + self.rho * g / (g.norm() + 1e-12))
         self.psf_norm = float((gs - g).norm())
         return gs
@@ -204,7 +204,7 @@ class FriendlySAM(Twin):
 
 
 class MSAM(Twin):
-    """The only gradient at w + sign·ρ·v / (‖v‖ + 1e-12), v the base's momentum; SAM at every k-th step with `every`."""
+    """MSAM: the only gradient is at w + sign·ρ·v / (‖v‖ + 1e-12), v the base's momentum. `every` mixes in SAM."""
 
     def __init__(self, base: "SGD | AdamW", rho: float, sign: int, sam_rho: float = 0.0, every: int = 0) -> None:
         super().__init__(base, sam_rho)
@@ -247,7 +247,7 @@ class WSAM(Twin):
 
 
 class LookSAM(Twin):
-    """gs at every k-th step; in between g + λ·(‖g‖/‖gv‖)·gv with the last gv = gs − (⟨gs, g⟩/‖g‖²)·g."""
+    """LookSAM: gs at every k-th step, otherwise g + λ·(‖g‖/‖gv‖)·gv with the last gv = gs − (⟨gs, g⟩/‖g‖²)·g."""
 
     def __init__(self, base: Base, rho: float | Tensor, every: int, scale: float) -> None:
         super().__init__(base, rho)
@@ -265,7 +265,7 @@ class LookSAM(Twin):
 
 
 class AESAM(Twin):
-    """Sample iff x = ‖g‖² ≥ μ + c·σ, with the new μ and σ; c goes from `high` to `low`."""
+    """AE-SAM: sample iff x = ‖g‖² ≥ μ + c·σ, with the new μ and σ. c goes from `high` to `low`."""
 
     def __init__(
         self, base: Base, rho: float | Tensor, total: int, delta: float = 0.9, low: float = -1.0, high: float = 1.0
@@ -284,7 +284,7 @@ class AESAM(Twin):
 
 
 class VSAM(Twin):
-    """What the paper prints. `watched` is the number of last coordinates that the law looks at."""
+    """vSAM as the paper prints it. `watched` is the number of last coordinates in its norms."""
 
     def __init__(
         self,
@@ -329,7 +329,7 @@ class VSAM(Twin):
         return result
 
     def begin(self, i: int) -> None:
-        """What happens before the decision."""
+        """Draw and update before the decision."""
 
     def draw(self, i: int) -> bool:
         """Bernoulli(p), halted when the window that began behind the last multiple of N is full."""
@@ -373,7 +373,7 @@ class VSAM(Twin):
 
 
 class ReleasedVSAM(VSAM):
-    """What the authors' program does."""
+    """vSAM as the authors' program computes it."""
 
     def __init__(self, base: Base, rho: float | Tensor, **settings: float) -> None:
         super().__init__(base, rho, **settings)  # type: ignore[arg-type]
@@ -410,6 +410,6 @@ class ReleasedVSAM(VSAM):
 
 
 def mean_change(values: list[float]) -> float:
-    """The mean of (xᵢ − xᵢ₋₁)/xᵢ₋₁; a denominator of zero counts as no change."""
+    """Return the mean of (xᵢ − xᵢ₋₁)/xᵢ₋₁. A denominator of zero counts as no change."""
     changes = [(new - old) / old if old else 0.0 for old, new in itertools.pairwise(values)]
     return sum(changes) / len(changes)

@@ -20,7 +20,7 @@ __all__ = ["assert_checks_pass", "run_page"]
 PAGE = Path(__file__).parents[1] / "docs" / "loops" / "distributed.md"
 
 GENEROUS = datetime.timedelta(seconds=600)
-"""How long a process waits for another one before it fails: longer than any pause of a busy machine."""
+"""Seconds that a process waits for another one before it fails: longer than any pause of a busy machine."""
 
 
 def assert_checks_pass(path: str, folder: Path, size: int = 2) -> None:
@@ -41,7 +41,7 @@ def assert_checks_pass(path: str, folder: Path, size: int = 2) -> None:
 
 
 def run_page(language: str, section: str, names: dict[str, Any]) -> None:
-    """Run the blocks of a section of the page on several processes; of a diff, what it leads to."""
+    """Run the blocks of a section of the page on several processes. Diffs are applied first."""
     text = PAGE.read_text().split(f"\n## {section}")[1].split("\n## ")[0]
     blocks = re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     assert blocks

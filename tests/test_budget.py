@@ -1,4 +1,4 @@
-"""A budget is spent exactly, whatever the other settings, on resume too; a target is the same in other words."""
+"""A budget is spent exactly with any other settings, and after a resume. A target is a budget in other units."""
 
 import inspect
 from typing import Any

@@ -30,13 +30,13 @@ from vsam import (
 )
 from vsam.quantize import parameter_groups, quantize
 
-LAW: dict[str, Any] = {"alpha": 0.5, "window": 6, "slices": 3, "start": 12, "initial_samples": 2}
+RULE: dict[str, Any] = {"alpha": 0.5, "window": 6, "slices": 3, "start": 12, "initial_samples": 2}
 WHEN: dict[str, vsam.When] = {
     "always": Always(),
     "every": Every(5),
     "threshold": GradientThreshold(LENGTH),
-    "variation": Variation(watch=3, **LAW),
-    "released": ReleasedVariation(**LAW),
+    "variation": Variation(watch=3, **RULE),
+    "released": ReleasedVariation(**RULE),
 }
 WHERE: dict[str, vsam.Where] = {
     "global": GlobalNorm(),
@@ -86,10 +86,10 @@ class _SubsetVSAM(oracles.VSAM):
         return gradient(w + self.rho / (kept_gradient.norm() + 1e-12) / self.beta * kept_gradient)
 
 
-def _subset_vsam(model: nn.Module, beta: float, lr: float = 0.05, **law: Any) -> vsam.SharpnessAware:
+def _subset_vsam(model: nn.Module, beta: float, lr: float = 0.05, **rule: Any) -> vsam.SharpnessAware:
     base = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
     where = RandomSubset(0.1, beta, seed=7)
-    return vsam.SharpnessAware(base, model=model, when=Variation(**law), where=where, between=Decayed(0.8))
+    return vsam.SharpnessAware(base, model=model, when=Variation(**rule), where=where, between=Decayed(0.8))
 
 
 def _closure(model: nn.Module, inputs: Tensor, labels: Tensor) -> Callable[[], Tensor]:

@@ -1,4 +1,4 @@
-"""What a step costs beyond its passes and its base, counted: operators, Python calls and device syncs do not grow.
+"""Count a step's operators, Python calls and device syncs beyond its passes and its base. They do not grow.
 
 The counts are exact for one version of Python and torch; on others they are not compared.
 """
@@ -39,7 +39,7 @@ PACKAGE = f"{Path(vsam.__file__).parent}{os.sep}"
 
 
 class _Training:
-    """The deep narrow network in training; by its base alone where no method is given."""
+    """Return the deep narrow network in training, by its base alone without a method."""
 
     def __init__(self, make: Callable[..., vsam.SharpnessAware] | None = None, **settings: Any) -> None:
         torch.manual_seed(0)

@@ -24,7 +24,7 @@ def modules() -> Iterator[str]:
 
 
 def surroundings() -> dict[str, Any]:
-    """What a reader of an example has at hand."""
+    """Return the names that an example's reader has."""
     model = nn.Linear(2, 3)
     optimizer = vsam.ESAM(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
     data = {"inputs": torch.ones(4, 2), "targets": torch.tensor([0, 1, 2, 0])}

@@ -1,4 +1,4 @@
-"""What was published says as what; everything else, in the whole space of mixtures, says that it is experimental."""
+"""Published methods name their paper. All other mixtures are called experimental."""
 
 import itertools
 from typing import Any
@@ -62,7 +62,7 @@ PARTS: list[list[tuple[str, Any]]] = [
         ("orthogonal", Orthogonal()),
     ],
 ]
-"""Parts by name; a setting that reduces a part to another one goes by that one's name."""
+"""Name the parts. A part whose setting reduces it to another one gets that one's name."""
 
 
 def test_exactly_the_published_mixtures_are_called_so() -> None:

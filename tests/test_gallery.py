@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(name: str, folder: Path) -> Any:
-    """What `main` returns; the picture must be there, of the kind that the page shows."""
+    """Return the result of `main`, after a check that its picture exists in the format that the page shows."""
     result = runpy.run_path(str(PROGRAMS / f"{name}.py"), run_name="example")["main"](folder)
     picture = folder / PICTURES[name].name
     assert picture.read_bytes()[:5] in (b"<?xml", b"\x89PNG\r")

@@ -1,7 +1,7 @@
-"""`variant="released"` does what the authors' program did on three small problems, step by step.
+"""`variant="released"` matches the authors' program on three small problems, step by step.
 
-Each file of figures holds per step `loss`, `sampled` and `s`; per sampled step `psf` and `ratio` (norms over the last
-`config["last"]` tensors); and at the end `total`, `final_abs_sum` of every tensor and `running_mean_sum` of every
+Each file of figures holds `loss`, `sampled` and `s` per step, `psf` and `ratio` per sampled step (norms over the last
+`config["last"]` tensors), and at the end `total`, `final_abs_sum` of every tensor and `running_mean_sum` of every
 running buffer.
 """
 
@@ -23,7 +23,7 @@ SAMPLES, INPUTS, HIDDEN, CLASSES = 640, 20, 24, 5
 
 
 def build_problem(seed: int, has_norms: bool) -> tuple[nn.Sequential, Tensor, Tensor]:
-    """The network and the data; the order of the draws is part of the figures."""
+    """Build the network and the data. The order of the draws is part of the figures."""
     draws = np.random.RandomState(seed)
     features = draws.randn(SAMPLES, INPUTS)
     scores = features @ draws.randn(INPUTS, CLASSES)
@@ -46,7 +46,7 @@ def draw_batches(seed: int, count: int, size: int) -> Iterator[Tensor]:
 
 
 class Run:
-    """One run of the library, with what the figures speak of; the gradients are seen from inside the closure."""
+    """One run of the library, recorded like the figures. The gradients are read inside the closure."""
 
     def __init__(self, config: dict[str, Any], num_steps: int) -> None:
         self.network, features, labels = build_problem(config["seed"], config["bn"])

@@ -17,7 +17,7 @@ LAW: dict[str, Any] = {"rho": 0.1, "gamma": 0.8, "alpha": 0.4, "window": 20, "sl
 
 @pytest.fixture(autouse=True)
 def _on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where numbers are not read before they must be; on the host every base is asked first."""
+    """Fetch numbers only when they are needed. On the host every base would be asked first."""
     monkeypatch.setattr(foreach, "HOST", "nowhere")
 
 

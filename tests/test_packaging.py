@@ -1,4 +1,4 @@
-"""What is shipped: the imports of the core, the names, the version, the links, the files of the wheel."""
+"""The package's content: imports of the core, names, version, links, files of the wheel."""
 
 import ast
 import importlib
@@ -38,7 +38,7 @@ def module_name(path: Path) -> str:
 
 
 def shipped_files() -> list[Path]:
-    """What a clone holds, also before the first commit: everything that git does not ignore."""
+    """Return the files of a clone, also before the first commit: everything that git does not ignore."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:

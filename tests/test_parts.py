@@ -1,4 +1,4 @@
-"""What every part promises: its `repr` rebuilds it, its state survives a file, it says what it does."""
+"""Promises of every part: its `repr` rebuilds it, its state survives a file, and it describes itself."""
 
 import dataclasses
 import random
@@ -119,10 +119,10 @@ def test_vsams_defaults_are_those_of_its_law() -> None:
         "watch": 10,
         "seed": 0,
     }
-    law = {field.name: field.default for field in dataclasses.fields(vsam.Variation)}
+    rule = {field.name: field.default for field in dataclasses.fields(vsam.Variation)}
     arguments = signature(vsam.VSAM).parameters
-    assert law == expected
-    assert {name: arguments[name].default for name in law} == expected
+    assert rule == expected
+    assert {name: arguments[name].default for name in rule} == expected
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What `make release` finds in archives: what is missing, what does not belong there, and traces of the machine."""
+"""`make release` finds missing files, foreign files and traces of the machine in archives."""
 
 import subprocess
 import sys

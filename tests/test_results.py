@@ -1,4 +1,4 @@
-"""What the pages say of our results is what the results say."""
+"""The pages repeat the results' numbers."""
 
 import json
 import runpy

@@ -30,7 +30,7 @@ def momentum(model: nn.Module) -> torch.optim.Optimizer:
 
 
 class Losses:
-    """Per-sample losses that remember how they were called; raises at the call of a given number."""
+    """Per-sample losses that record their calls, and raise at the call of a given number."""
 
     def __init__(self, model: nn.Module, number: int, fails_at: int | None = None) -> None:
         self.model, self.number, self.fails_at = model, number, fails_at

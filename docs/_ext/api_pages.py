@@ -15,7 +15,7 @@ COMMENT = re.compile(r"^<!-- api: (\S+?)(?:: (.+?))? -->$", re.MULTILINE)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """What Sphinx calls."""
+    """Register the extension."""
     app.connect("source-read", _read)
     app.connect("autodoc-process-docstring", _escape)
     app.connect("autodoc-process-signature", _sign)

@@ -11,7 +11,7 @@ OPTION = re.compile(r"(?<![\w`-])(--[a-z][a-z-]*)")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """What Sphinx calls."""
+    """Register the extension."""
     app.connect("source-read", _read)
     return {"parallel_read_safe": True}
 

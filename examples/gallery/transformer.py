@@ -52,7 +52,7 @@ def arguments(folder: str, learning_rate: float) -> TrainingArguments:
 
 
 def pretrain(examples: Examples, folder: str) -> GPT2Config:
-    """Next bytes; returns the settings, and leaves the weights in the folder."""
+    """Train on the next byte, return the settings, and leave the weights in the folder."""
     torch.manual_seed(0)
     config = GPT2Config(vocab_size=256, n_positions=LENGTH, n_embd=64, n_layer=2, n_head=4, num_labels=len(ROOMS))
     config.pad_token_id = 0

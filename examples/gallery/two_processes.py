@@ -18,7 +18,7 @@ STEPS, BATCH = 120, 40
 
 
 def train(rank: int, num_processes: int, port: int, folder: str) -> None:
-    """What each process does; only its part of a batch differs."""
+    """Train in one process on its part of each batch."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", rank=rank, world_size=num_processes)

@@ -85,7 +85,7 @@ def pair(request: pytest.FixtureRequest) -> Pair:
 
 @pytest.mark.parametrize("position", [0, 1])
 def test_lists_may_span_devices(position: int) -> None:
-    """Which one kernel cannot do."""
+    """One kernel cannot span devices."""
     targets, others = FUSED["single"]()
     expected = [t.double() + 0.37 * o.double() for t, o in zip(targets, others, strict=True)]
     targets[position], others[position] = targets[position].to("meta"), others[position].to("meta")

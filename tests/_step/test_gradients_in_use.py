@@ -32,7 +32,7 @@ class Run:
         self.optimizer.step(self.backward)
 
     def refuses(self) -> bool:
-        """Whether the next step is refused, which changes nothing."""
+        """Return True if the next step raises an error and changes nothing."""
         before, failure = self.optimizer.num_samples, ""
         try:
             self.step()

@@ -123,7 +123,7 @@ def test_a_second_pass_without_a_backward_is_an_error(gives_model: bool) -> None
 
 
 def test_gradients_that_are_added_by_hand_in_both_passes_are_no_micro_batches() -> None:
-    """Weight decay that somebody adds to the gradients, say; SAM takes what it finds."""
+    """For example weight decay added to the gradients. SAM uses the gradients as they are."""
     run = Run()
 
     def add() -> None:

@@ -162,7 +162,7 @@ def test_a_radius_that_cannot_be_is_refused(rho: Any) -> None:
 
 
 def offsets(optimizer: vsam.SharpnessAware) -> list[float]:
-    """How far the second pass moves the first number of each group, all with a gradient of 1."""
+    """Return the distance that the second pass moves the first number of each group, all with a gradient of 1."""
     groups, seen = optimizer.param_groups, []
 
     def closure() -> None:

@@ -59,7 +59,7 @@ class Chosen(vsam.When):
 
 @pytest.fixture(autouse=True)
 def _on_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a fused base decides by itself whether it skips a step."""
+    """Let a fused base decide by itself whether it skips a step."""
     monkeypatch.setattr(foreach, "HOST", "nowhere")
 
 

@@ -227,7 +227,7 @@ def _numpys_own_generator() -> Iterator[None]:
 
 
 def draw() -> list[float]:
-    """A little of everything; an odd number of normal ones, so that NumPy and Python keep one back."""
+    """Draw from every generator, with an odd number of normal draws so that NumPy and Python cache one."""
     numbers = [random.random(), random.gauss(0, 1), float(np.random.rand()), float(np.random.normal())]
     return numbers + torch.randn(3).tolist() + np.random.randint(0, 100, 3).tolist()
 

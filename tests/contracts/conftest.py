@@ -9,7 +9,7 @@ _METHODS = ("sam", "vsam", "ae-sam", "esam")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the rest of the table; a test that has none of these cases keeps its first one."""
+    """Mark the rest of the table. A test that has none of these cases keeps its first one."""
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.path.parent == Path(__file__).parent and hasattr(item, "callspec"):

@@ -82,7 +82,7 @@ def test_giving_up_puts_everything_back(method: str, interruption: str) -> None:
 
 @every_looping_method
 def test_perturbing_twice_begins_from_the_weights(method: str) -> None:
-    """Which is said: the gradients of the second time are those at the perturbed weights."""
+    """A warning names the reason: the second time, the gradients are those at the perturbed weights."""
     run = Run(method, rho=0.25)
     weights = run.weights()
     for i in range(3):

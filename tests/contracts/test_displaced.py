@@ -201,7 +201,7 @@ def test_what_knows_no_offset_or_has_no_momentum_is_refused() -> None:
 
 
 def test_a_step_with_nothing_to_move_along_yet_is_plain() -> None:
-    """Where only frozen layers have trained so far, or where somebody cleared the state."""
+    """For example because only frozen layers have trained so far, or because the state was cleared."""
     model = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 3))
     optimizer = vsam.MSAM(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), rho=0.5)
 
@@ -253,7 +253,7 @@ class _Noting(Every):
 
 
 def test_a_rule_is_told_of_the_steps_at_its_offset() -> None:
-    """For it they are the sampled ones; those that `Displaced` displaces are not."""
+    """The rule sees them as the sampled steps. Steps that `Displaced` displaces do not count."""
     run = _Run("climbing", when=_Noting(3))
     other = _Run("displaced", when=_Noting(3))
     for number in range(6):

@@ -73,7 +73,7 @@ def test_whatever_the_exception(method: str, error: type[BaseException]) -> None
 
 @every_looping_method
 def test_a_closure_without_backward_does_nothing_and_says_so_once(method: str) -> None:
-    """As torch's optimizers; a callback may leave out the backward pass for a while."""
+    """torch's optimizers do the same. A callback may leave out the backward pass for a while."""
     run = Run(method).go(last=14)  # by then vSAM draws
     before = run.everything()["optimizer"], run.weights()
     with pytest.warns(RuntimeWarning, match=r"(?s)No parameter has a gradient.*loss\.backward\(\)"):

@@ -171,7 +171,7 @@ def test_micro_batches_inside_the_closure(method: str, base: str) -> None:
 
 
 def test_gradients_of_the_caller_are_not_kept() -> None:
-    """What lay in `.grad` before the step is refused if somebody put it there, and cleared if a step left it."""
+    """Gradients from before the step raise an error if they were set by hand, and are cleared if a step left them."""
     clean, dirty = Run("sam"), Run("sam")
     clean.go(last=3)
     Run("sam")  # seeds the generators again

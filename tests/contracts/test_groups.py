@@ -1,4 +1,4 @@
-"""Several parameter groups: their radius, `perturb=False`, groups that come later; schedulers and hooks."""
+"""Several parameter groups: their radius, `perturb=False`, late groups, schedulers and hooks."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def _grouped(method: str, *options: dict[str, Any]) -> Run:
 
 
 def _offsets(run: Run, number: int = 0) -> list[Tensor]:
-    """How far the second pass was from the first, for each parameter."""
+    """Return the distance between the two passes, for each parameter."""
     seen: list[list[Tensor]] = []
     run.optimizer.step(run.closure(number, before=lambda: seen.append(run.weights())))
     return [after - before for before, after in zip(seen[0], seen[-1], strict=True)]
@@ -164,7 +164,7 @@ def test_a_base_hook_may_clip_what_the_base_gets() -> None:
 
 
 def test_watching_follows_the_order_of_the_model() -> None:
-    """The last tensors are the model's last, however the groups are ordered; without a model, the groups' last."""
+    """The last tensors are the model's last, in any order of groups. Without a model they are the groups' last."""
     model = network()
     groups = [{"params": list(model[5].parameters())}, {"params": [*model[1].parameters(), *model[2].parameters()]}]
     base = torch.optim.SGD(groups, lr=0.1)

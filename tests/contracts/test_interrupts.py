@@ -19,7 +19,7 @@ PACKAGE = str(Path(vsam.__file__).parent)
 
 
 class _Interrupt:
-    """Raises at the given line that the package runs; counts them all where none is given."""
+    """Raise at the given line that the package runs. Without a line, count all lines."""
 
     def __init__(self, at: int = -1) -> None:
         self.at, self.num_lines = at, 0
@@ -44,7 +44,7 @@ class _Interrupt:
 
 
 def _look(run: Run) -> dict[str, Any]:
-    """What a user sees without touching the optimizer, and then the optimizer."""
+    """Return everything that a user sees without touching the optimizer, and then the optimizer."""
     return {
         "model": {name: value.clone() for name, value in run.model.state_dict().items()},
         "modes": [module.training for module in run.model.modules()],
@@ -78,7 +78,7 @@ def _second_half(run: Run, number: int) -> Callable[[], object]:
 
 
 def _try_every_line(run: Run, number: int, prepare: Callable[[Run, int], Callable[[], object]], every: int) -> int:
-    """Interrupt one step of the run at its lines; returns how many interrupts were tried."""
+    """Interrupt one step of the run at its lines, and return the number of interrupts."""
     loops = prepare is not _closure
 
     def begin() -> Callable[[], object]:

@@ -1,4 +1,4 @@
-"""How many parameter-sized buffers a step has alive at once, beside the weights."""
+"""Count the parameter-sized buffers that a step has alive at once, beside the weights."""
 
 from typing import Any
 
@@ -64,7 +64,7 @@ def test_the_base_alone_has_one() -> None:
 
 
 def test_sam() -> None:
-    """A gradient and a copy of the weights; the gradient's buffer serves as e."""
+    """A gradient and a copy of the weights. The gradient's buffer serves as e."""
     assert _peaks(vsam.SAM, 3) == [(2, 1)] * 3
 
 
@@ -74,7 +74,7 @@ def test_asam() -> None:
 
 
 def test_vsam() -> None:
-    """PSF, a copy of the weights and the second gradient; and the last PSF, which a failed step would need again."""
+    """PSF, a copy of the weights, the second gradient, and the last PSF, which a failed step would need again."""
     first, *others = _peaks(vsam.VSAM, 4)
     assert first == (3, 2)
     assert others == [(4, 2)] * 3

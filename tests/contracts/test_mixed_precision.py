@@ -1,4 +1,4 @@
-"""`vsam.amp.GradScaler` runs both passes; torch's own is refused with advice."""
+"""`vsam.amp.GradScaler` runs both passes. torch's own raises an error that shows the fix."""
 
 import math
 from collections.abc import Callable
@@ -137,7 +137,7 @@ def test_a_disabled_scaler_does_nothing() -> None:
 
 
 def test_autocast_casts_are_not_carried_into_the_second_pass() -> None:
-    """Autocast caches the cast of a weight; each pass must cast the weight that it has."""
+    """Autocast caches the cast of a weight, but each pass must cast the weight that it has."""
     model, inputs, seen = torch.nn.Linear(4, 4, bias=False), torch.randn(8, 4), []
     optimizer = vsam.SAM(torch.optim.SGD(model.parameters(), lr=0.1), rho=5.0)
 

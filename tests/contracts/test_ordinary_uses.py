@@ -1,4 +1,4 @@
-"""What people write in ordinary loops: it is right, or an error shows what to write instead."""
+"""Ordinary loops are right, or an error shows the lines to write instead."""
 
 import copy
 import gc
@@ -165,7 +165,7 @@ def test_clip_grad_norm_keeps_the_smaller_limit_and_only_measures_with_infinity(
 
 
 def test_clip_grad_norm_returns_a_norm_without_the_scale() -> None:
-    """At a sampled step, the first one here, the gradients are still scaled; at a plain one they no longer are."""
+    """At a sampled step, the first one here, the gradients are still scaled. At a plain one they no longer are."""
     norms = []
     for scaler in (vsam.amp.GradScaler("cpu", enabled=False), vsam.amp.GradScaler("cpu")):
         run = Run("sam-5")
@@ -452,7 +452,7 @@ def test_a_compiled_step_does_what_it_does_otherwise(compiles: str) -> None:
 
 
 def test_the_first_overflows_of_a_scaler_are_no_news() -> None:
-    """It lowers its scale by itself; nobody has to lower the learning rate."""
+    """The scaler lowers its scale by itself. No learning rate has to be lowered."""
     run, scaler = Run("sam"), vsam.amp.GradScaler("cpu", init_scale=2.0**127)
 
     def closure() -> Tensor:

@@ -39,7 +39,7 @@ class _Failure(Exception):
 
 
 class _Run:
-    """A network in training; `passes` has the share, the weights and `is_second_pass` of each pass."""
+    """A network in training. `passes` has the fraction, the weights and `is_second_pass` of each pass."""
 
     def __init__(self, base: str = "momentum", rho: float = 0.1, **parts: object) -> None:
         seed_everything(3)

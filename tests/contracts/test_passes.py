@@ -1,4 +1,4 @@
-"""The closure runs exactly 1 + sampled times, and `step` returns the first pass's loss; who is exempt from what."""
+"""The closure runs exactly 1 + sampled times, and `step` returns the first pass's loss."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ def test_exemptions_are_two_and_of_one_method() -> None:
 
 @every_method
 def test_the_table_tries_what_it_claims(method: str) -> None:
-    """A table on which a method never skips, or its law never acts, would prove nothing."""
+    """A table on which a method never skips, or its rule never acts, would prove nothing."""
     run = Run(method, "momentum").go()
     assert any(run.samples)
     assert all(run.samples) == (method in ALWAYS)

@@ -24,7 +24,7 @@ from contract_table import (
 
 
 def _record_masks(model: nn.Sequential) -> list[tuple[Tensor, float]]:
-    """What dropout let through and how much jitter there was, at every pass."""
+    """Return dropout's masks and the jitter of every pass."""
     seen: list[tuple[Tensor, float]] = []
     model[4].register_forward_hook(lambda module, inputs, output: seen.append(((output != 0), factors[-1])))
     factors: list[float] = []
@@ -60,7 +60,7 @@ def test_where_all_samples_are_kept_the_exemption_ends() -> None:
 
 
 def test_samples_are_chosen_under_the_masks_of_the_first_pass() -> None:
-    """The losses that are compared differ by the weights alone; the subset's draws begin at the same state."""
+    """The compared losses differ by the weights alone, and the subset's draws begin at the same state."""
     run = Run("esam")
     seen = _record_masks(run.model)
     for number in range(6):

@@ -1,4 +1,4 @@
-"""What `last` and the listeners are told: rate, age, norms; and that listeners stay with their optimizer."""
+"""Records in `last` and for listeners: rate, age and norms. Listeners stay with their optimizer."""
 
 import copy
 import pickle
@@ -84,7 +84,7 @@ def test_listening_changes_nothing(method: str) -> None:
 
 
 def test_norms_are_over_all_parameters() -> None:
-    run = Run("vsam")  # its law watches three tensors only
+    run = Run("vsam")  # its rule watches three tensors only
     run.optimizer.subscribe(lambda record: None)
     gradients = []
     closure = run.closure(0)

@@ -19,7 +19,7 @@ FUSED: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     ),
     "fused adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01, fused=True),
 }
-LAW = ("psf_norms", "ratios", "variances", "mean", "variance")
+RULE = ("psf_norms", "ratios", "variances", "mean", "variance")
 # The tests that poison gradients ask for the warning where it matters and are silent about it elsewhere.
 pytestmark = pytest.mark.filterwarnings("ignore:A gradient was not finite:RuntimeWarning")
 
@@ -48,14 +48,14 @@ def _poisoned_step(
 
 
 def _without_counters(everything: dict[str, Any]) -> dict[str, Any]:
-    """What a skipped step must not touch: weights, base state, memory and law; draws and counters go on."""
+    """Return weights, base state, memory and rule, which a skipped step must not change. Draws and counters advance."""
     sharpness = dict(everything["optimizer"]["sharpness"])
-    law = [{k: v for k, v in state.items() if k in LAW} for state in sharpness["states"]]
+    rule = [{k: v for k, v in state.items() if k in RULE} for state in sharpness["states"]]
     weights = {
         name: value for name, value in everything["model"].items() if "running" not in name and "num" not in name
     }
     state, groups = everything["optimizer"]["state"], everything["optimizer"]["param_groups"]
-    return {"weights": weights, "state": state, "groups": groups, "memory": sharpness["memory"], "law": law}
+    return {"weights": weights, "state": state, "groups": groups, "memory": sharpness["memory"], "rule": rule}
 
 
 @every_ordinary_case
@@ -144,7 +144,7 @@ def test_fused_base_leaves_weights_and_state_alone(method: str, base: str, at_pa
         num_skipped += record.skipped
         if record.skipped:
             after = run.everything()
-            for name in ("weights", "state", "groups", "law"):
+            for name in ("weights", "state", "groups", "rule"):
                 assert_same(_without_counters(after)[name], _without_counters(before)[name], name)
     assert run.optimizer.num_skipped == num_skipped > 0
 
@@ -184,7 +184,7 @@ def test_the_law_sees_the_same_samples_with_a_fused_base() -> None:
 
 
 def test_saving_between_skips_of_a_fused_base_changes_nothing() -> None:
-    """What waits on the device is taken in when the state is saved, and that must not show."""
+    """Values that wait on the device are fetched when the state is saved, without any effect on the run."""
     runs = []
     for saves in (False, True):
         run = Run("vsam", FUSED["fused momentum"])

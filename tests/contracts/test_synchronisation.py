@@ -1,4 +1,4 @@
-"""How often a step makes the device wait: once for the finiteness flag, never where the base is fused."""
+"""Device syncs of a step: one for the finiteness flag, none with a fused base."""
 
 from collections.abc import Callable
 from functools import partial
@@ -33,7 +33,7 @@ def _waits_of_each_step(
 
 
 def _base_alone(make: Any) -> int:
-    """What the base itself waits for in a step, such as Adam for its step count."""
+    """Return the syncs of the base itself, such as Adam's for its step count."""
     parameter = nn.Parameter(torch.ones(3))
     optimizer = make([parameter])
     waits = []
@@ -75,7 +75,7 @@ def test_fused_base(method: str, base: str) -> None:
     allowed = 1 if method in ("looksam-5", "budget", "vsam", "vsam-released") else 0
     assert all(number <= allowed for i, number in enumerate(waits) if i > 0 and i not in ends), waits
     assert waits[0] == 1
-    num_samples = 10 if method == "budget" else 5  # outside the start of vSAM's law
+    num_samples = 10 if method == "budget" else 5  # outside the start of vSAM's rule
     assert sum(waits) <= 1 + allowed * num_samples + sum(waits[i] for i in ends)
 
 

@@ -1,4 +1,4 @@
-"""What makes the second pass another pass than the first, or loses weights in between, is right, noticed or refused."""
+"""A second pass that differs from the first, or weights lost in between, are handled or raise an error."""
 
 import copy
 from collections.abc import Callable

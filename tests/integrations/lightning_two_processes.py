@@ -1,4 +1,4 @@
-"""What each of two processes runs for `test_lightning_ddp.py`: `python lightning_two_processes.py DIRECTORY`.
+"""Each of two processes of `test_lightning_ddp.py` runs this: `python lightning_two_processes.py DIRECTORY`.
 
 Lightning starts the second process itself. Each writes what it has at the end.
 """
@@ -23,7 +23,7 @@ warnings.filterwarnings("ignore")
 
 
 class Net(SharpnessAwareModule, LightningModule):
-    """Automatic or manual optimisation; without BatchNorm, so that the number of processes does not matter."""
+    """Automatic or manual optimisation, without BatchNorm, so that the number of processes does not matter."""
 
     def __init__(self, is_automatic: bool, sync: Literal["global", "rank"]) -> None:
         super().__init__()

@@ -58,7 +58,7 @@ class Training:
 
 
 def by_hand(training: Training, num_micro_batches: int = 1) -> list[float]:
-    """What core does: all micro-batches in the closure; returns the losses."""
+    """Train with the core alone, all micro-batches in the closure, and return the losses."""
     losses = []
     for i in range(0, 8, num_micro_batches):
 
@@ -207,7 +207,7 @@ def test_accelerates_own_accumulation_of_closures_is_refused() -> None:
 
 
 def accumulate(training: Training, num_repeated: int) -> None:
-    """Two micro-batches in accelerate's own context; the second pass repeats the last `num_repeated` of them."""
+    """Run two micro-batches in accelerate's own context. The second pass repeats the last `num_repeated` of them."""
     for i, batch in enumerate(training.batches[:2], start=1):
         with training.accelerator.accumulate(training.model):
             training.closure(batch)

@@ -39,7 +39,7 @@ class Recorder(TrainerCallback):
 
 
 def by_hand(model: nn.Module, optimizer: vsam.SharpnessAware, length: int, dtype: torch.dtype | None = None) -> list:
-    """Train on two micro-batches of four per step, clipped to 0.5, at a linearly falling rate; returns the losses."""
+    """Train on two micro-batches of four per step, clipped to 0.5, at a falling rate, and return the losses."""
     batches = [default_data_collator(make_dataset(length)[i : i + 4]) for i in range(0, length, 4)]
     steps = [batches[i : i + 2] for i in range(0, len(batches), 2)]
     optimizer.max_grad_norm = 0.5
@@ -247,7 +247,7 @@ def test_each_micro_batch_is_repeated_with_its_own_dropout(tmp_path: Path) -> No
 
 
 class FailingTrainer(SharpnessAwareTrainer):
-    """Runs out of memory in the second pass, once; counts its first passes and logs in all of them."""
+    """Run out of memory once in the second pass. Count the first passes and log in all of them."""
 
     has_failed = False
     num_first = 0

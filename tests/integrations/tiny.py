@@ -63,7 +63,7 @@ def train(
     length: int = 32,
     **changes: Any,
 ) -> Trainer:
-    """Train; `options` are the trainer's, the `changes` those of the arguments."""
+    """Train with the trainer's `options` and `changes` of the arguments."""
     reset_accelerate()
     optimizers = {} if optimizer is None else {"optimizers": (optimizer, None)}
     arguments = make_arguments(folder, **changes)
@@ -77,7 +77,7 @@ def weights(model: nn.Module) -> list[torch.Tensor]:
 
 
 def logs(trainer: Trainer) -> list[dict[str, Any]]:
-    """What was logged at the steps, without the times."""
+    """Return the logged values of the steps, without the times."""
     entries = [entry for entry in trainer.state.log_history if "loss" in entry]
     return [{name: value for name, value in entry.items() if not name.startswith("train_")} for entry in entries]
 

@@ -1,4 +1,4 @@
-"""What two processes run: the Trainer and a loop of accelerate's, with two micro-batches per step.
+"""Run the Trainer and a loop of accelerate's on two processes, with two micro-batches per step.
 
 Started by `torchrun`, or alone for comparison; each process saves what it saw in the folder that it is given.
 """
@@ -95,7 +95,7 @@ def apart(folder: Path) -> dict[str, Any]:
 
 
 def disagreement(folder: Path) -> list[str]:
-    """What is said where each process has another seed."""
+    """Return the messages that processes with different seeds get."""
     said = []
     for run in (
         lambda: train(folder / "seeds", (model := make_model()), make_method(model, **METHOD, seed=RANK)),

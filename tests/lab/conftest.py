@@ -1,4 +1,4 @@
-"""One finished run of each kind, made once, for all tests that only read it; tests that start processes are slow."""
+"""One finished run of each kind, made once for all tests that only read it. Tests that start processes are slow."""
 
 import multiprocessing
 import shutil

@@ -45,7 +45,7 @@ def assert_same(first, second):
 
 
 def without_time(line):
-    """What is the same in every run of a recipe, however often it was saved and wherever it was trained."""
+    """Return the files that are the same in every run of a recipe, however often it was saved and wherever it ran."""
     others = ("seconds", "ais", "turn", "date", "environment")
     return {name: value for name, value in line.items() if name not in others}
 

@@ -1,4 +1,4 @@
-"""What looks wrong with the machine or in a user's file is found, and nothing in a file that is right."""
+"""`vsam check` finds problems of the machine and of a user's file, and none in a correct file."""
 
 import json
 

@@ -28,7 +28,7 @@ ARGUMENTS = ("compare", *QUICK, "--seeds", "2", "--out", "out")
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
-    """Three methods and two seeds, done; and the command that did it."""
+    """Three methods and two seeds, finished, with the command that trained them."""
     folder = tmp_path_factory.mktemp("compared")
     command = vsam(*ARGUMENTS, "--json", "t.json", *TABLES, folder=folder)
     assert command.code == 0, command.stderr

@@ -11,7 +11,7 @@ from vsam.lab.interrupt import deferred_interrupt, treat_sigterm_like_ctrl_c
 
 @pytest.fixture(autouse=True)
 def _interruptible():
-    """As in a terminal; what runs in the background of a shell ignores Ctrl-C."""
+    """Handle Ctrl-C and SIGTERM as in a terminal, also in a shell's background process."""
     before = {
         signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
         signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_DFL),
@@ -23,7 +23,7 @@ def _interruptible():
 
 
 def press(*numbers):
-    """What was asked and done in a block in which signals came."""
+    """Send the signals within a block, and return its progress and its requests to stop."""
     done = []
     with deferred_interrupt() as is_interrupted:
         done.append(is_interrupted())

@@ -1,4 +1,4 @@
-"""What users bring: a method, a model and a data set of their own are treated as ours."""
+"""Methods, models and datasets of users work like the package's own."""
 
 import json
 import runpy

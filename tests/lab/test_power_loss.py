@@ -15,7 +15,7 @@ class PowerLoss(BaseException):
 
 
 class Disk:
-    """Knows what of each file is on disk, and turns the machine off before a sync or rename.
+    """Track which part of each file is on disk, and cut the power before a sync or rename.
 
     Args:
         monkeypatch: pytest's.

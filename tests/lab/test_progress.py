@@ -22,7 +22,7 @@ class Screen:
         self.bars = Bars(progress)
 
     def lines(self):
-        """What the terminal shows now."""
+        """Return the terminal's current content."""
         self._file.seek(0)
         self._file.truncate()
         self._progress.refresh()

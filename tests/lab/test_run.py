@@ -27,7 +27,7 @@ sys.addaudithook(_watch)
 
 @contextmanager
 def opened():
-    """How often files of each name are opened for reading."""
+    """Count how often files of each name are opened for reading."""
     _counts.append(Counter())
     try:
         yield _counts[-1]

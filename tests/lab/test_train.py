@@ -1,4 +1,4 @@
-"""What a run measures and when it stops."""
+"""Measurements of a run, and its end."""
 
 import json
 import math

@@ -28,7 +28,7 @@ class Block:
     Args:
         page: the file, from the root of the repository.
         line: where its content begins.
-        language: what follows the fence; empty where nothing does.
+        language: the word after the fence, or empty.
         text: its content.
     """
 

@@ -1,4 +1,4 @@
-"""Every Python snippet of the README and the pages runs, in the order of its page; what runs elsewhere is listed."""
+"""Every Python snippet of the README and the pages runs, in the order of its page. Exceptions are listed."""
 
 import copy
 import tomllib
@@ -39,7 +39,7 @@ EXEMPT = {
 """Snippets that nothing runs, by their page and how they begin, and why."""
 
 LABELS = {"README.md": 3, "docs/loops/plain.md": 5}
-"""Pages whose diffs are run here, and how many there are; of the README's, two are run in tests/integrations."""
+"""Number of diffs of each page that runs here. Two of the README's run in tests/integrations."""
 
 
 def surroundings() -> dict[str, Any]:
@@ -70,7 +70,7 @@ def is_exempt(block: Block) -> bool:
 
 
 def run(block: Block, names: dict[str, Any]) -> None:
-    """Run a snippet; an error names the page and the line."""
+    """Run a snippet. An error names the page and the line."""
     code = "\n" * (block.line - 1) + on_this_machine(block.text)
     exec(compile(code, str(ROOT / block.page), "exec"), names)
 

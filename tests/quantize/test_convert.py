@@ -1,4 +1,4 @@
-"""Conversion: which layers, which bits, what stays; and the two parameter groups."""
+"""Conversion: the converted layers, their bits, and the two parameter groups."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Export: integers times a scale are the weights in use, bit for bit; and the bytes add up."""
+"""Export: integers times a scale are the weights in use, bit for bit, and the bytes add up."""
 
 import math
 

@@ -203,7 +203,7 @@ def test_it_learns_with_four_bits():
 
 
 def test_perturbed_and_put_back_it_is_as_before():
-    """What a sharpness-aware optimizer does: a second pass on the same batch with all steps pushed below zero."""
+    """Run a second pass on the same batch with all step sizes pushed below zero, as a sharpness-aware optimizer may."""
     inputs, labels = batch()
     model = quantize(network())
     F.cross_entropy(model(inputs), labels).backward()

@@ -19,7 +19,7 @@ every_aware_optimizer = pytest.mark.parametrize("optimizer", ["sam", "vsam", "lo
 
 
 def _run(optimizer: str, perturb_steps: bool = True, rho: float | None = None) -> Training:
-    """A run of a coarsely quantized network; its step sizes have a group of their own."""
+    """A run of a coarsely quantized network whose step sizes have a group of their own."""
     model = quantize(network(), first_last_bits=4)
     groups = parameter_groups(model, perturb_steps=perturb_steps)
     run = Training("plain", optimizer, model, groups)

@@ -179,7 +179,7 @@ def test_gradients_of_batches_are_unbiased_and_their_psf_is_not(smooth):
         psfs.append(found[1] - found[0])
 
     def off(values, expected):
-        """How far the mean is from what is expected, in standard errors of a number, squared and averaged."""
+        """Return the mean squared distance from the expected mean, in standard errors."""
         stacked = torch.stack(values)
         errors = stacked.std(0) / math.sqrt(len(values))
         used = errors > 0

@@ -1,4 +1,4 @@
-"""What is measured on which parts of which models, and what the result says."""
+"""Measurements for parts of many models, and the text of their results."""
 
 import json
 import weakref

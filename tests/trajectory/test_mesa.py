@@ -1,4 +1,4 @@
-"""MESA: a teacher that follows, owns nothing of the model, is resumed exactly; and a twin's loss."""
+"""MESA: an EMA teacher that owns nothing of the model and resumes exactly, and a slow reference of the loss."""
 
 import copy
 import io
@@ -132,7 +132,7 @@ def test_the_gradient_flows_through_the_logits_only():
 
 
 class Uncopyable:
-    """What a hook may refer to: something that must not be copied."""
+    """An object that a hook may refer to and that must not be copied."""
 
     def __init__(self):
         self.calls = 0
@@ -199,7 +199,7 @@ def test_under_autocast_the_loss_is_float32_and_close():
 
 @pytest.mark.parametrize("start_epoch", [-1, 0])
 def test_the_teacher_of_a_quantized_model_copies_the_steps_of_the_first_batch(start_epoch):
-    """Before it there is nothing to average with; from then on they are averaged like all others."""
+    """Before it there is nothing to average with. From then on they are averaged like all others."""
     model = quantize(network(), first_last_bits=4)
     mesa = MESALoss(model, decay=0.9, start_epoch=start_epoch)
     train(model, mesa, range(1), mesa.update)

@@ -1,4 +1,4 @@
-"""SAF: plain at first, then a slow twin's loss; recorded once, resumed exactly, wrong indices refused."""
+"""SAF: plain at first, then a slow reference's loss. It is recorded once, resumes exactly, and checks indices."""
 
 import copy
 import io

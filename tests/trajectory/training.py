@@ -31,7 +31,7 @@ def _fused(parameters: Any) -> torch.optim.Optimizer:
 
 
 Maker = Callable[[nn.Module, Any], torch.optim.Optimizer]
-"""What makes an optimizer of a network and its parameters, or groups of them."""
+"""Make an optimizer of a network and its parameters, or groups of them."""
 
 
 def _alone(base: Callable[[Any], torch.optim.Optimizer]) -> Maker:
@@ -53,13 +53,13 @@ OPTIMIZERS: dict[str, Maker] = {
 
 
 class Training:
-    """A network, an optimizer and a loss, with all that a step may change.
+    """A network, an optimizer and a loss, with everything that a step may change.
 
     Args:
         kind: of the loss, one of KINDS or "plain".
         optimizer: a name or a maker.
         model: the table's network unless given.
-        groups: of parameters; all in one unless given.
+        groups: of parameters, all in one unless given.
     """
 
     def __init__(

@@ -81,7 +81,7 @@ def test_asking_changes_nothing_until_the_step_has_ended() -> None:
     when.after(3, 100.0)
     assert when.state_dict() == before
     when.advance(3, True, was_skipped=True)
-    assert when.state_dict() == before, "a skipped step must not enter the law"
+    assert when.state_dict() == before, "a skipped step must not enter the rule"
     when.advance(4, True, was_skipped=False)
     assert when.state_dict() == before, "what a skipped step gave must be forgotten"
 

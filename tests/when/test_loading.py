@@ -1,4 +1,4 @@
-"""A saved law with numbers that cannot be is refused by name and changes nothing; whatever a run saves is taken."""
+"""A saved rule with impossible numbers raises an error that names them and changes nothing. Valid ones load."""
 
 import copy
 import math
@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from vsam import GradientThreshold, ReleasedVariation, Variation, When
 
 N = 10
-LAWS = [Variation, ReleasedVariation]
+RULES = [Variation, ReleasedVariation]
 
 
-def make(law: type[Variation], seed: int = 0) -> Variation:
-    return law(alpha=0.5, window=N, start=25, initial_samples=3, min_samples=2, seed=seed)
+def make(rule: type[Variation], seed: int = 0) -> Variation:
+    return rule(alpha=0.5, window=N, start=25, initial_samples=3, min_samples=2, seed=seed)
 
 
 def lead(when: Variation, norms: Callable[[int], tuple[float, float]], num_steps: int) -> None:
@@ -29,9 +29,9 @@ def lead(when: Variation, norms: Callable[[int], tuple[float, float]], num_steps
         when.advance(step, was_sampled, was_skipped=False)
 
 
-def trained(law: type[Variation], seed: int = 0) -> Variation:
-    """A law in the middle of a window, with all that it keeps."""
-    draws, when = random.Random(seed), make(law, seed)
+def trained(rule: type[Variation], seed: int = 0) -> Variation:
+    """A rule in the middle of a window, with all that it keeps."""
+    draws, when = random.Random(seed), make(rule, seed)
     lead(when, lambda step: (draws.lognormvariate(0, 0.5), draws.lognormvariate(0, 0.5)), 75)
     return when
 
@@ -84,43 +84,43 @@ BROKEN_GENERATORS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
-def test_a_law_with_a_number_that_cannot_be_is_refused_by_name(law: type[Variation], name: str, value: Any) -> None:
+def test_a_rule_with_a_number_that_cannot_be_is_refused_by_name(rule: type[Variation], name: str, value: Any) -> None:
     words = r"(psf_norms|ratios)" if name == "psf_norms" else name
-    assert_refused(trained(law), {**trained(law, 1).state_dict(), name: value}, rf"^{words}(\[\d+\])? must ")
+    assert_refused(trained(rule), {**trained(rule, 1).state_dict(), name: value}, rf"^{words}(\[\d+\])? must ")
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("name", BROKEN_GENERATORS)
-def test_a_broken_generator_is_refused(law: type[Variation], name: str) -> None:
-    state = {**trained(law, 1).state_dict(), "generator": BROKEN_GENERATORS[name]}
-    assert_refused(trained(law), state, "^generator must be the state of a random.Random, got ")
+def test_a_broken_generator_is_refused(rule: type[Variation], name: str) -> None:
+    state = {**trained(rule, 1).state_dict(), "generator": BROKEN_GENERATORS[name]}
+    assert_refused(trained(rule), state, "^generator must be the state of a random.Random, got ")
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_variances_of_too_few_norms_are_refused(law: type[Variation]) -> None:
-    state = {**trained(law, 1).state_dict(), "psf_norms": [1.0] * 3, "ratios": [1.0] * 3}
-    assert_refused(trained(law), state, "^variances must be empty until there are 10 psf_norms, got 3")
+@pytest.mark.parametrize("rule", RULES)
+def test_variances_of_too_few_norms_are_refused(rule: type[Variation]) -> None:
+    state = {**trained(rule, 1).state_dict(), "psf_norms": [1.0] * 3, "ratios": [1.0] * 3}
+    assert_refused(trained(rule), state, "^variances must be empty until there are 10 psf_norms, got 3")
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_a_law_that_lacks_an_entry_is_refused(law: type[Variation]) -> None:
-    whole = trained(law, 1).state_dict()
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_that_lacks_an_entry_is_refused(rule: type[Variation]) -> None:
+    whole = trained(rule, 1).state_dict()
     for name in whole:
         assert_refused(
-            trained(law), {n: v for n, v in whole.items() if n != name}, f"^state must have an entry '{name}'"
+            trained(rule), {n: v for n, v in whole.items() if n != name}, f"^state must have an entry '{name}'"
         )
-    assert_refused(trained(law), None, "^state must be a dict, got NoneType")
+    assert_refused(trained(rule), None, "^state must be a dict, got NoneType")
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_what_waits_for_the_device_is_still_there_after_a_refusal(law: type[Variation]) -> None:
-    refused, untouched = make(law), make(law)
+@pytest.mark.parametrize("rule", RULES)
+def test_what_waits_for_the_device_is_still_there_after_a_refusal(rule: type[Variation]) -> None:
+    refused, untouched = make(rule), make(rule)
     for when in (refused, untouched):
         lead(when, lambda step: (1.0 + step % 3, 2.0), 24)
     with pytest.raises(ValueError, match=r"^s must be finite, got nan"):
-        refused.load_state_dict({**trained(law).state_dict(), "s": math.nan})
+        refused.load_state_dict({**trained(rule).state_dict(), "s": math.nan})
     assert refused.state_dict() == untouched.state_dict()
     assert len(refused.state_dict()["psf_norms"]) == N
 
@@ -132,7 +132,7 @@ NORMS = (
 
 
 @given(
-    law=st.sampled_from(LAWS),
+    rule=st.sampled_from(RULES),
     norms=st.lists(st.tuples(NORMS, NORMS), min_size=1, max_size=40),
     num_steps=st.integers(0, 90),
     alpha=st.sampled_from([0.0, 0.1, 3.0, 1e6]),
@@ -142,7 +142,7 @@ NORMS = (
 )
 @settings(max_examples=150, deadline=None, derandomize=True, database=None)
 def test_what_a_run_saves_is_taken_and_continues_the_same(
-    law: type[Variation],
+    rule: type[Variation],
     norms: list[tuple[float, float]],
     num_steps: int,
     alpha: float,
@@ -150,7 +150,7 @@ def test_what_a_run_saves_is_taken_and_continues_the_same(
     start: int,
     max_rate: float,
 ) -> None:
-    when, other = (law(alpha, window, 2, start, 2, 1, max_rate, seed=seed) for seed in (0, 1))
+    when, other = (rule(alpha, window, 2, start, 2, 1, max_rate, seed=seed) for seed in (0, 1))
     lead(when, lambda step: norms[step % len(norms)], num_steps)
     state = when.state_dict()
     other.load_state_dict(copy.deepcopy(state))

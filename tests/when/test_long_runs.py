@@ -1,4 +1,4 @@
-"""A law takes the same memory and the same work per step after a hundred thousand steps as at the beginning."""
+"""A rule takes the same memory and the same work per step after a hundred thousand steps as at the beginning."""
 
 import sys
 from collections import Counter
@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from vsam import ReleasedVariation, Variation
 
 N, NUM_STEPS = 50, 100_000
-LAWS = [Variation, ReleasedVariation]
+RULES = [Variation, ReleasedVariation]
 SAMPLES = [
     (torch.tensor(1.0 + i % 7 if i % 11 else torch.inf, dtype=torch.float64), torch.tensor(2.0 + i % 3))
     for i in range(77)
@@ -28,7 +28,7 @@ def lead(when: Variation, first: int, last: int) -> None:
 
 
 def num_kept(when: Variation) -> int:
-    """How many things all containers of the law hold."""
+    """Count the items of all containers of the rule."""
     return sum(len(value) for value in vars(when).values() if isinstance(value, Sized))
 
 
@@ -45,7 +45,7 @@ class Operators(TorchDispatchMode):
 
 
 def calls(work: Callable[[], None]) -> Counter[str]:
-    """How often which function is called, Python's and C's."""
+    """Count the calls of each function, Python's and C's."""
     counts: Counter[str] = Counter()
 
     def count(frame: Any, event: str, argument: Any) -> None:
@@ -62,10 +62,10 @@ def calls(work: Callable[[], None]) -> Counter[str]:
     return counts
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_a_long_run_keeps_three_windows_of_numbers(law: type[Variation]) -> None:
-    when = law(alpha=0.05, window=N, start=2 * N)
-    shift = 0 if law is Variation else -1  # where a window ends
+@pytest.mark.parametrize("rule", RULES)
+def test_a_long_run_keeps_three_windows_of_numbers(rule: type[Variation]) -> None:
+    when = rule(alpha=0.05, window=N, start=2 * N)
+    shift = 0 if rule is Variation else -1  # where a window ends
     lead(when, 1, 10 * N + shift)
     for end in range(11 * N + shift, NUM_STEPS, N):
         lead(when, end - N + 1, end)
@@ -75,17 +75,17 @@ def test_a_long_run_keeps_three_windows_of_numbers(law: type[Variation]) -> None
     assert num_kept(when) <= 3 * N + when.num_used, "only the samples of the window in force wait"
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_a_long_start_phase_keeps_a_bounded_number_of_samples(law: type[Variation]) -> None:
-    when = law(window=N, start=NUM_STEPS)
+@pytest.mark.parametrize("rule", RULES)
+def test_a_long_start_phase_keeps_a_bounded_number_of_samples(rule: type[Variation]) -> None:
+    when = rule(window=N, start=NUM_STEPS)
     lead(when, 1, NUM_STEPS)
     assert num_kept(when) <= 4 * N
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_a_window_costs_the_same_after_a_long_run(law: type[Variation]) -> None:
+@pytest.mark.parametrize("rule", RULES)
+def test_a_window_costs_the_same_after_a_long_run(rule: type[Variation]) -> None:
     # With a rate of 1 every step draws and samples, so that all windows are alike.
-    when = law(alpha=0.1, window=N, start=0, initial_samples=N, min_samples=N, max_rate=1.0)
+    when = rule(alpha=0.1, window=N, start=0, initial_samples=N, min_samples=N, max_rate=1.0)
     period = N * len(SAMPLES)
     lead(when, 1, period)
     early = calls(lambda: lead(when, period + 1, period + 7 * N))
@@ -93,17 +93,17 @@ def test_a_window_costs_the_same_after_a_long_run(law: type[Variation]) -> None:
     lead(when, period + 7 * N + 1, late_start)
     late = calls(lambda: lead(when, late_start + 1, late_start + 7 * N))
     assert late == early
-    assert early["sorted"] > 6 * N, "the profile must see the law's work"
+    assert early["sorted"] > 6 * N, "the profile must see the rule's work"
     assert early.total() < 60 * 7 * N, "calls per sampled step"
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_the_device_is_asked_once_a_window_however_many_samples_it_holds(law: type[Variation]) -> None:
-    when = law(alpha=0.1, window=N, start=0, initial_samples=N, min_samples=N, max_rate=1.0)
+@pytest.mark.parametrize("rule", RULES)
+def test_the_device_is_asked_once_a_window_however_many_samples_it_holds(rule: type[Variation]) -> None:
+    when = rule(alpha=0.1, window=N, start=0, initial_samples=N, min_samples=N, max_rate=1.0)
     lead(when, 1, 4 * N)
     with Operators() as operators:
         lead(when, 4 * N + 1, 5 * N)
-    few = law(alpha=0, window=N, start=0, initial_samples=1)
+    few = rule(alpha=0, window=N, start=0, initial_samples=1)
     lead(few, 1, 4 * N)
     with Operators() as other:
         lead(few, 4 * N + 1, 8 * N)

@@ -15,7 +15,7 @@ N = 10
 
 
 def run(when: Variation, steps: Iterable[int], seed: int = 0, trend: float = 1.0) -> list[tuple[bool, float]]:
-    """Lead `when` through steps as the optimizer does; returns each step's decision and the s that it was under."""
+    """Lead `when` through steps as the optimizer does, and return each step's decision with its s."""
     told = []
     for step in steps:
         told.append((when.before(step), when.s))

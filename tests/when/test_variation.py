@@ -22,7 +22,7 @@ def sample(psf_norm: float, grad_norm: float = 1.0) -> list[Tensor]:
 
 
 def run(when: Variation, steps: Iterable[int], norms: Callable[[int], tuple[float, float]]) -> list[bool]:
-    """Lead `when` through steps as the optimizer does; `norms` gives ‖PSF‖ and ‖g‖ of a step."""
+    """Lead `when` through steps as the optimizer does. `norms` returns ‖PSF‖ and ‖g‖ of a step."""
     decisions = []
     for step in steps:
         decisions.append(when.before(step))
@@ -33,7 +33,7 @@ def run(when: Variation, steps: Iterable[int], norms: Callable[[int], tuple[floa
 
 
 def noise(seed: int) -> Callable[[int], tuple[float, float]]:
-    """Norms that any step always has, so that different laws may sample different steps."""
+    """Norms that any step always has, so that different rules may sample different steps."""
 
     def norms(step: int) -> tuple[float, float]:
         draws = random.Random(1000 * seed + step)
@@ -192,7 +192,7 @@ def test_a_change_from_zero_counts_as_none() -> None:
 
 
 def test_a_share_that_lets_sampling_die_out_is_refused() -> None:
-    """Where the window has room for less than one sample, the halt would hold at once."""
+    """If the window allows less than one sample, sampling would stop at once."""
     with pytest.raises(ValueError, match="max_rate"):
         Variation(window=N, initial_samples=0.5, min_samples=0.5, max_rate=0.05)
 

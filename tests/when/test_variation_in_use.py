@@ -1,4 +1,4 @@
-"""What the optimizer shows to Variation, and what its records tell of it."""
+"""Variation receives the optimizer's norms, and its state is in the records."""
 
 from itertools import pairwise
 

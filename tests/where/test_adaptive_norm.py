@@ -21,7 +21,7 @@ WRONG = torch.tensor(math.pi)
 
 
 def offsets(where: Where, weights: list[Tensor], gradients: list[Tensor], rhos: list[float]) -> list[Tensor]:
-    """How far the weights are moved."""
+    """Return the offset of the weights."""
     moved = [w.clone() for w in weights]
     where.perturb_(moved, gradients, rhos, WRONG)
     return [after - before for after, before in zip(moved, weights, strict=True)]
@@ -48,7 +48,7 @@ def test_vectors_alone_are_moved_as_by_the_global_norm() -> None:
 
 
 def test_scaling_the_weights_scales_the_offset() -> None:
-    """What the method is for: with η = 0, w → c·w and g → g/c, the loss's symmetry, gives e → c·e."""
+    """The method's purpose: with η = 0, w → c·w and g → g/c, the loss's symmetry, gives e → c·e."""
     gradients, weights = [random_tensors(0)[0]], [random_tensors(1)[0]]
     once = offsets(AdaptiveNorm(0.5, eta=0), weights, gradients, [0.5])
     twice = offsets(AdaptiveNorm(0.5, eta=0), [7 * weights[0]], [gradients[0] / 7], [0.5])

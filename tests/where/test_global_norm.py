@@ -24,7 +24,7 @@ def norm_of(tensors: list[Tensor]) -> Tensor:
 
 
 def from_the_origin(where: GlobalNorm, gradients: list[Tensor], rhos: list[float]) -> list[Tensor]:
-    """Where weights of zero end up, which is e itself, not rounded by an addition."""
+    """Return the perturbed weights that start at zero, which are e itself, not rounded by an addition."""
     weights = [torch.zeros_like(gradient) for gradient in gradients]
     where.perturb_(weights, gradients, rhos, norm_of(gradients))
     return weights

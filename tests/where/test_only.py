@@ -1,4 +1,4 @@
-"""`only="norm"` moves the parameters of normalisation layers alone, which give the norm; the update uses all."""
+"""`only="norm"` moves the parameters of normalisation layers alone, with their norm. The update uses all."""
 
 from collections.abc import Callable
 

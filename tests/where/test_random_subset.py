@@ -16,7 +16,7 @@ def gradients(count: int) -> list[torch.Tensor]:
 
 
 def offsets(where: GlobalNorm | RandomSubset, plain: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Where weights of zero end up, which is e itself, not rounded by an addition."""
+    """Return the perturbed weights that start at zero, which are e itself, not rounded by an addition."""
     weights = [torch.zeros_like(g) for g in plain]
     where.perturb_(weights, plain, [0.3] * len(plain), foreach.norm(plain))
     return weights

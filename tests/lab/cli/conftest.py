@@ -9,7 +9,7 @@ from vsam.lab.cli import main
 
 @pytest.fixture
 def call(monkeypatch, capsys, tmp_path):
-    """Run the command here, in an empty folder; anything but a plain exit is an error of the test."""
+    """Run the command here, in an empty folder. Any exit but a plain one fails the test."""
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments):

@@ -279,7 +279,7 @@ def test_without_a_terminal_there_are_plain_lines(tmp_path):
 
 
 def on_terminal(folder, *arguments):
-    """Run the command on a terminal; returns it and what the terminal was shown."""
+    """Run the command on a terminal, and return it with the terminal's content."""
     ours, theirs = pty.openpty()
     environment = {"TERM": "xterm", "COLUMNS": "100"}
     command = Command(arguments, folder, environment, terminal=os.ttyname(theirs)).start()

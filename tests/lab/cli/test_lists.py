@@ -1,4 +1,4 @@
-"""What `vsam data` says about what lies in the data directory."""
+"""`vsam data` describes the content of the data directory."""
 
 import pytest
 

@@ -21,7 +21,7 @@ ARGUMENTS = ("tune", *QUICK, "--set", "checkpoint_seconds=1e-6", "--trials", str
 
 
 def trials(folder):
-    """What of the trials must not depend on kills, nor on who trained them."""
+    """Return the fields of trials that must not depend on kills or on the process that trained them."""
     names = ("number", "state", "settings", "accuracy", "epochs", "loss", "samples", "steps", "error")
     record = json.loads((folder / "search" / "trials.json").read_text())
     return [{name: trial[name] for name in names} for trial in record["trials"]]

@@ -1,4 +1,4 @@
-"""Where the command begins: without torch where that is not needed, and Ctrl-C while its imports last."""
+"""The command starts without torch where it is not needed, and handles Ctrl-C during its imports."""
 
 import os
 import subprocess

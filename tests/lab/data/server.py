@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Behaviour:
-    """What is served and how; `requests` collects the Range header of each request (or None)."""
+    """A local server of files. `requests` collects the Range header of each request (or None)."""
 
     content: bytes
     knows_ranges: bool = True

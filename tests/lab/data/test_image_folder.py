@@ -16,7 +16,7 @@ def save(path, colour, size=(8, 8), mode="RGB"):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two classes; `b` has two training images, of which one is grey."""
+    """Make two classes. `b` has two training images, one of them grey."""
     save(tmp_path / "train/a/1.png", RED)
     save(tmp_path / "train/b/1.png", GREEN)
     save(tmp_path / "train/b/2.PNG", 50, mode="L")

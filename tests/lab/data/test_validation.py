@@ -11,7 +11,7 @@ from vsam.lab.errors import DataError
 
 
 def numbered(count=1000, noise=0.2):
-    """Images whose first two pixels say which training image they are; test images are all 255."""
+    """Make images whose first two pixels hold the training image's number. Test images are all 255."""
     dataset = load("fashion-mini").subset(train=count, test=50)
     images = dataset.train_images.clone()
     images[:, 0, 0, 0], images[:, 0, 0, 1] = torch.arange(count) // 256, torch.arange(count) % 256

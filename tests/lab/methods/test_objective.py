@@ -1,4 +1,4 @@
-"""What a run minimises: cross entropy with the recipe's smoothing, or the loss of its method."""
+"""A run minimises cross entropy with the recipe's smoothing, or the loss of its method."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What the rest of the library asks of a model: order, plain layers, copies, memory formats, compilation."""
+"""The library's requirements on a model: order, plain layers, copies, memory formats, compilation."""
 
 import copy
 import pickle

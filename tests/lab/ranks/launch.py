@@ -12,7 +12,7 @@ from vsam.lab.ranks import ALONE, Ranks
 
 
 def on_ranks(size: int, function: Callable[..., Any], folder: Path, *arguments: object) -> list[Any]:
-    """What the function returns in each of so many processes; it is called with the ranks and the arguments."""
+    """Call the function in each of so many processes with the ranks and the arguments, and return the results."""
     (folder / "meet").unlink(missing_ok=True)
     given = [(function, rank, size, folder, arguments) for rank in range(size)]
     processes = [_server.Process(target=_run, args=one) for one in given]

@@ -1,4 +1,4 @@
-"""What a process that torchrun has started may do, and where."""
+"""A process that torchrun has started joins the others only where it may."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What several processes share: predictions, files, errors, and the wish to stop."""
+"""Processes share predictions, files, errors, and the request to stop."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What the demo promises holds whatever the rounding: header, README and result agree within one stated range."""
+"""The demo's promises hold for any rounding: header, README and result agree within one stated range."""
 
 import json
 import random
@@ -21,14 +21,14 @@ def promised():
     return int(low), int(high)
 
 
-def num_samples(law, noise, seed):
-    """How many of the demo's steps are sampled where the norms are noise of that size around a constant."""
+def num_samples(rule, noise, seed):
+    """Count the sampled steps of the demo if the norms are noise of that size around a constant."""
     draw, count = random.Random(f"norms {seed}").lognormvariate, 0
     for step in range(1, STEPS + 1):
-        if was_sampled := law.before(step):
-            law.observe(*torch.tensor([draw(0, noise), draw(0, noise)]))
+        if was_sampled := rule.before(step):
+            rule.observe(*torch.tensor([draw(0, noise), draw(0, noise)]))
             count += 1
-        law.advance(step, was_sampled, was_skipped=False)
+        rule.advance(step, was_sampled, was_skipped=False)
     return count
 
 

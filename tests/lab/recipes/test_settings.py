@@ -1,4 +1,4 @@
-"""What a setting may be: nothing converted, nothing that leaves the folder, nothing that fills all memory."""
+"""Settings are not converted, do not leave the folder, and do not fill all memory."""
 
 import pytest
 

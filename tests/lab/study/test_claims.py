@@ -269,7 +269,7 @@ def test_samples_that_do_not_grow_with_alpha(shares, expected):
 
 
 def norms(*factors, method="sam", **settings):
-    """Runs of eight windows; the last quarter's mean is `factor` times the first quarter's."""
+    """Make runs of eight windows. The last quarter's mean is `factor` times the first quarter's."""
     lists = [[0.9, 1.1, 5.0, None, 5.0, 5.0, 5.0, 0.9 * factor, 1.1 * factor] for factor in factors]
     accuracies = [70.0 + i for i in range(len(factors))]
     return study("norms", row(method, accuracies, psf_norms=lists), **settings)

@@ -58,7 +58,7 @@ def run(folder, *changes, trials=TRIALS, progress=None, deadline=None, **options
 
 
 def outcomes(rows):
-    """What of trials must not depend on kills."""
+    """Return the fields of trials that must not depend on kills."""
     return [{name: value for name, value in row.items() if name not in ("seconds", "device")} for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""What is searched: the method's own settings, or what the user writes, checked against the recipe."""
+"""A search covers the method's own settings, or the user's, checked against the recipe."""
 
 import pytest
 

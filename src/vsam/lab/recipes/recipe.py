@@ -210,11 +210,11 @@ def canonical_settings(settings: Any) -> Any:
 
 def modern(settings: Any) -> Any:
     """The settings of a run, with renamed ones under their current names."""
-    law = settings.get("vsam") if isinstance(settings, dict) else None
-    if not isinstance(law, dict):
+    rule = settings.get("vsam") if isinstance(settings, dict) else None
+    if not isinstance(rule, dict):
         return settings
     known = VSAMSettings.model_fields
-    return settings | {"vsam": {key if key in known else _RENAMED.get(key, key): law[key] for key in law}}
+    return settings | {"vsam": {key if key in known else _RENAMED.get(key, key): rule[key] for key in rule}}
 
 
 def _name_of(checkpoint: str) -> str:

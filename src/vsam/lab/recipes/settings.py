@@ -134,9 +134,9 @@ class VSAMSettings(Section):
 
     @model_validator(mode="after")
     def _is_a_law(self) -> Self:
-        """Let the law itself check the settings together, whatever the method: comparisons run several."""
-        law: Any = vsam.Variation if self.variant == "paper" else vsam.ReleasedVariation
-        law(**self.model_dump(exclude={"gamma", "variant"}))
+        """Let the rule itself check the settings together, whatever the method: comparisons run several."""
+        rule: Any = vsam.Variation if self.variant == "paper" else vsam.ReleasedVariation
+        rule(**self.model_dump(exclude={"gamma", "variant"}))
         return self
 
 
