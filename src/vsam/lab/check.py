@@ -130,7 +130,7 @@ class Workload:
 
     @property
     def parameters(self) -> list[Tensor]:
-        """What the base optimizer trains."""
+        """The model that the base optimizer trains."""
         return [one for group in self.base.param_groups for one in group["params"] if one.requires_grad]
 
     @property
@@ -177,7 +177,7 @@ class Workload:
             one.grad = None
 
     def closure(self, batch: Any) -> Callable[..., Tensor]:
-        """Return a closure for an optimizer's `step`; a pass on a share of the batch runs on all of it."""
+        """Return a closure for an optimizer's `step`. A pass on a part of the batch runs on all of it."""
 
         def run(share: float = 1.0) -> Tensor:
             loss: Tensor = self.loss(batch)
@@ -203,7 +203,7 @@ def read_workload(
 
     Args:
         name: of the file or the recipe.
-        method: around the base, if the file defines no optimizer; by default vsam-budget.
+        method: around the base, if the file defines no optimizer, by default vsam-budget.
         changes: settings of the method or, for a recipe, of the recipe, as `key=value`.
         data_dir, device: of the recipe.
     """
@@ -573,7 +573,7 @@ def _time(workload: Workload, seconds: float, advance: Callable[[float], object]
 
 
 def _timed(workload: Workload, work: Callable[[], object]) -> float:
-    """Return the seconds that the work takes, including its work on the device; clears gradients first."""
+    """Clear the gradients, and return the seconds that the work takes, including its work on the device."""
     device = workload.parameters[0].device
     workload.clear()
     wait = torch.get_device_module(device).synchronize if device.type != "cpu" else lambda: None

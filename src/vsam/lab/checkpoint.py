@@ -19,19 +19,19 @@ _ADVICE = "Choose another folder with --out, or delete it to restart this run."
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Replace the checkpoint at `path`; on any failure the old one stays. Plain `torch.load` can read it too."""
+    """Replace the checkpoint at `path`. On any failure the old one stays. Plain `torch.load` can read it too."""
     buffer = io.BytesIO()  # torch's own writer hides the reason when the disk is full
     torch.save({"format": _FORMAT, "version": _VERSION, **content}, buffer)
     write_atomically(path, buffer.getvalue())
 
 
 def load_checkpoint(path: Path, device: torch.device | str = "cpu", *, advice: str = _ADVICE) -> dict[str, Any]:
-    """Read a checkpoint; a damaged, foreign, newer or malicious one raises an error.
+    """Read a checkpoint. A damaged, foreign, newer or malicious one raises an error.
 
     Args:
         path: the file.
         device: where its tensors go.
-        advice: what the user should do about a damaged or foreign one; the default is for a run to resume.
+        advice: what the user should do about a damaged or foreign one. The default is for a run to resume.
     """
     try:
         file = read_regular(path)

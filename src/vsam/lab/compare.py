@@ -33,7 +33,7 @@ def compare(
     observe: Observe = lambda run: None,
     train: Train | None = None,
 ) -> tuple[list[Run], list[str]]:
-    """Train every recipe; those of a seed alternate epoch by epoch, so that machine noise affects all alike.
+    """Train every recipe. Those of a seed alternate epoch by epoch, so that machine noise affects all alike.
 
     Finished runs are kept, started ones are resumed. A run that fails, is damaged or is in use by another process does
     not stop the others: returns the finished runs, and a sentence for each unfinished one.

@@ -1,4 +1,4 @@
-"""What a result states about the environment it was made in."""
+"""The environment of a result: versions, hardware, commit."""
 
 import os
 import platform
@@ -65,7 +65,7 @@ def _processor() -> str:
 
 
 def commit_of(root: Path) -> str | None:
-    """The commit of vsam's own source tree at `root`, marked if files were changed; None if it is not one.
+    """The commit of vsam's own source tree at `root`, marked if files were changed, or None if it is not one.
 
     Git obeys the settings of the repository it finds, some of which name programs to run. So repositories that merely
     enclose the package are ignored, and those settings are switched off.

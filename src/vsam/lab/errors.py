@@ -19,11 +19,11 @@ __all__ = [
 
 
 class UserError(ValueError):
-    """What the user gave cannot work; the message says what to do. Exit code 2."""
+    """Wrong input of the user. The message says what to do. Exit code 2."""
 
 
 class DataError(ValueError):
-    """Something about the user's data or request is wrong; the message says what to do. Exit code 2."""
+    """A problem of the user's data or request. The message says what to do. Exit code 2."""
 
 
 class InUseError(UserError):
@@ -31,7 +31,7 @@ class InUseError(UserError):
 
 
 class RunError(RuntimeError):
-    """Something failed while running; the message says what, and how to continue. Exit code 1."""
+    """A failure of a run. The message says what failed, and how to continue. Exit code 1."""
 
 
 class DamagedError(RunError):
@@ -43,7 +43,7 @@ class LostRankError(RunError):
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, in Python, in torch on the CPU or on a GPU; decided without importing torch."""
+    """Return True if memory ran out, in Python, in torch on the CPU or on a GPU, without importing torch."""
     said = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
     is_torchs = isinstance(error, RuntimeError) and any(text in str(error) for text in said)
     return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or is_torchs
@@ -66,7 +66,7 @@ def install_line(*extras: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A 'Did you mean' hint and the known names; begins with a space."""
+    """Return a 'Did you mean' hint and the known names, after a space."""
     known = list(known)
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     return (f" Did you mean {near[0]!r}?" if near else "") + f" Known: {', '.join(known) or 'none'}."

@@ -25,7 +25,7 @@ _NOT_REGULAR = "it is a device or a pipe, not a regular file"
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Replace the file at `path` with `content`; on any failure the old file is unchanged.
+    """Replace the file at `path` with `content`. On any failure the old file is unchanged.
 
     A symlink is kept and its target replaced. Anything but a regular file is an error. When this returns, the file
     and its directory entry are on disk and survive a power failure.
@@ -52,7 +52,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 def append(path: Path, content: str) -> None:
-    """Append to a file, created if missing; when this returns, the content is on disk."""
+    """Append to a file, created if missing. When this returns, the content is on disk."""
     is_new = not path.exists()
     _check_regular(path)
     with path.open("ab") as file:
@@ -72,7 +72,7 @@ def read_regular(path: Path) -> bytes:
 
 
 def is_too_deep(content: object) -> bool:
-    """Whether a file's content is nested too deeply for Python's own functions."""
+    """Return True if a file's content is nested too deeply for Python's own functions."""
     level = [content]
     for _ in range(_DEEPEST):
         nested = [one for one in level if isinstance(one, list | dict)]
@@ -91,7 +91,7 @@ def make_folder(path: Path) -> None:
 
 
 def check_output(path: Path | None) -> None:
-    """Fail early, before hours of work, if `write_output` could not write the file; creates its folder."""
+    """Create the folder, and fail before hours of work if `write_output` could not write the file."""
     if path is None or is_standard_output(path):
         return
     if path.is_dir():
@@ -105,7 +105,7 @@ def check_output(path: Path | None) -> None:
 
 
 def write_output(path: Path | None, text: str) -> None:
-    """Write to the file that the user named or to stdout; do nothing if no file was named."""
+    """Write to the file that the user named or to stdout. Do nothing if no file was named."""
     if is_standard_output(path):
         sys.stdout.write(text)
     elif path is not None:
@@ -113,12 +113,12 @@ def write_output(path: Path | None, text: str) -> None:
 
 
 def is_standard_output(path: Path | None) -> bool:
-    """Whether the path means stdout: `-`, or one of the system's names for it."""
+    """Return True if the path means stdout: `-`, or one of the system's names for it."""
     return str(path) in ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 
 
 def _check_regular(path: Path) -> None:
-    """Reject a path that exists but is not a regular file, or that names an open stream; the caller handles folders."""
+    """Reject a path that exists but is not a regular file, or that names an open stream. The caller handles folders."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -129,7 +129,7 @@ def _check_regular(path: Path) -> None:
 
 
 def _followed(path: Path) -> Path:
-    """Where a symlink finally leads, even if nothing exists there yet; other paths are returned as they are."""
+    """Return the final target of a symlink, even if nothing exists there yet. Other paths are returned as they are."""
     return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 

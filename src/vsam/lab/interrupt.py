@@ -20,9 +20,9 @@ def treat_sigterm_like_ctrl_c() -> None:
 
 @contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Defer Ctrl-C and SIGTERM; the yielded function says whether one came. A second one is raised at once.
+    """Defer Ctrl-C and SIGTERM. The yielded function says whether one came. A second one is raised at once.
 
-    The caller checks, saves its state and raises `KeyboardInterrupt`; otherwise it is raised when the block is left (of
+    The caller checks, saves its state and raises `KeyboardInterrupt`. Otherwise it is raised when the block is left (of
     nested blocks, the outermost). A database interrupted within a transaction stays locked, and a run interrupted
     within a step would lose its work since the last checkpoint.
     """

@@ -26,11 +26,11 @@ def dump_lines(lines: Iterable[Mapping[str, Any]]) -> str:
 
 
 def read_lines(path: Path, required: Iterable[str] = ("step",)) -> Lines:
-    """Read a JSON-lines file; its steps must increase.
+    """Read a JSON-lines file. Its steps must increase.
 
     Args:
         path: the file.
-        required: keys of finite, non-negative numbers that every line needs; `step` is one of them.
+        required: keys of finite, non-negative numbers that every line needs. `step` is one of them.
     """
     found = Lines()
     try:
@@ -55,7 +55,7 @@ def read_lines(path: Path, required: Iterable[str] = ("step",)) -> Lines:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, empty if there is no file; a `ValueError` says what is wrong with it."""
+    """Return the object in a JSON file, empty if there is no file. A `ValueError` says what is wrong with it."""
     try:
         text = read_regular(path)
     except FileNotFoundError:

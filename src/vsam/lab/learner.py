@@ -168,7 +168,7 @@ class Learner:
 
 
 def build_model(recipe: Recipe, dataset: Dataset) -> nn.Module:
-    """Build the recipe's network; a quantized one starts from the weights of a full-precision run."""
+    """Build the recipe's network. A quantized one starts from the weights of a full-precision run."""
     model = models.build(recipe.model, dataset.num_classes, dataset.image_shape[0])
     if recipe.quantize is None:
         return model

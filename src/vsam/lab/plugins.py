@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 GIVEN = ("base", "model", "recipe", "rho", "seed", "total_steps")
-"""What the function of a method may declare; its other arguments are its settings."""
+"""Arguments that the function of a method may declare. Its other arguments are its settings."""
 
 Kind = Literal["method", "model", "data"]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -46,7 +46,7 @@ class Plugin:
     Args:
         name: in recipes and lists.
         make: the user's function.
-        origin: the file that it comes from; empty if it was registered by hand.
+        origin: the file that it comes from, empty if it was registered by hand.
         checksum: of that file.
     """
 
@@ -120,7 +120,7 @@ def use(path: str | Path) -> str:
 def load_file(path: str | Path) -> ModuleType:
     """Import a Python file and register its decorated functions, if it has any.
 
-    Importing the same file twice changes nothing; a changed file replaces what it registered before. If the import
+    Importing the same file twice changes nothing. A changed file replaces what it registered before. If the import
     fails, nothing changes.
     """
     file = Path(path).expanduser().resolve()
@@ -147,7 +147,7 @@ def load_file(path: str | Path) -> ModuleType:
 
 @contextmanager
 def explained(file: str | Path, what: str) -> Iterator[None]:
-    """Turn an exception in a user's file into an error that names its line; what the file prints goes to stderr."""
+    """Turn an exception in a user's file into an error that names its line. What the file prints goes to stderr."""
     try:
         with redirect_stdout(sys.stderr):
             yield
@@ -191,7 +191,7 @@ def list_plugins(kind: Kind) -> list[Plugin]:
 
 
 def origins(**names: str) -> dict[str, str]:
-    """Return the files that the named ones come from, with their checksums; names are given by kind."""
+    """Return the files that the named ones come from, with their checksums. Names are given by kind."""
     found = [find_plugin(kind, names[kind]) for kind in _known if kind in names]
     return {plugin.origin: plugin.checksum for plugin in found if plugin is not None and plugin.origin}
 
@@ -240,13 +240,13 @@ def settings_of(plugin: Plugin) -> dict[str, Any]:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether the name works on the command line, in comma-separated lists and as a folder."""
+    """Return True if the name works on the command line, in comma-separated lists and as a folder."""
     strange = any(sign in name for sign in "/\\:,") or not name.isprintable()
     return bool(name) and not strange and name == name.strip() and name not in ("all", ".", "..")
 
 
 def _is_ours(kind: Kind, name: str) -> bool:
-    """Whether vsam itself has something of that name."""
+    """Return True if vsam itself has something of that name."""
     if kind == "method":
         from vsam.lab.methods import is_ours
 

@@ -1,4 +1,4 @@
-"""Progress of runs: bars on a terminal, plain lines elsewhere; always on stderr."""
+"""Progress of runs: bars on a terminal, plain lines elsewhere. Always on stderr."""
 
 import sys
 import time
@@ -60,7 +60,7 @@ class NullProgress:
 
 @contextmanager
 def make_progress(*, is_shown: bool = True) -> Iterator[Shown]:
-    """Show bars on a terminal, else lines; nothing if another process shows the same."""
+    """Show bars on a terminal, lines elsewhere, and nothing if another process shows the same."""
     if not is_shown:
         yield NullProgress()
     elif sys.stderr.isatty():
@@ -100,7 +100,7 @@ class Bars:
         self._shown: list[_Cell] = []  # most recently advanced last
 
     def begin(self, runs: Sequence[tuple[str, int, int, int]]) -> None:
-        """Show the bar of a single run; for several, only the total until they advance."""
+        """Show the bar of a single run. For several, only the total until they advance."""
         if len(runs) > 1:
             done, total = sum(run[2] for run in runs), sum(run[3] for run in runs)
             self._all = self._progress.add_task("all runs", total=total, completed=done, note="")
@@ -119,7 +119,7 @@ class Bars:
             self._progress.update(self._all, completed=done)
 
     def epoch(self, label: str, seed: int, metrics: dict[str, Any]) -> None:
-        """Show the epoch's accuracy next to the bar; hide the bar of a finished run."""
+        """Show the epoch's accuracy next to the bar. Hide the bar of a finished run."""
         skips = [f"skipped {metrics['skipped']}"] if metrics["skipped"] else []
         numbers = (f"rate {metrics['rate']:.2f}", f"loss {metrics['train_loss']:.3f}")
         task = self._runs[label, seed]
@@ -129,7 +129,7 @@ class Bars:
             self._hide([(label, seed)])
 
     def _show(self, cell: _Cell) -> None:
-        """Show a run that advances; hide those of earlier seeds, and the least recent if there are too many."""
+        """Show a run that advances. Hide those of earlier seeds, and the least recent if there are too many."""
         if cell not in self._begun:
             self._begun.add(cell)
             self._hide([other for other in self._shown if other[1] != cell[1]])
@@ -177,7 +177,7 @@ class Lines:
 
 
 def make_bars(console: Console) -> Progress:
-    """Return rich's bars: a name, the bar, its progress, the time left, and the field `note`; one line each."""
+    """Return rich's bars: a name, the bar, its progress, the time left, and the field `note`. One line each."""
     column = Column(no_wrap=True)
     count: ProgressColumn = TaskProgressColumn("{task.percentage:>3.0f}%", table_column=column, markup=False)
     return Progress(
@@ -197,7 +197,7 @@ def fit_name(progress: Progress, name: str) -> str:
 
 
 def fit_note(progress: Progress, parts: Sequence[str]) -> str:
-    """Return as many parts of a note as fit next to the longest name; the first is cut if necessary."""
+    """Return as many parts of a note as fit next to the longest name. The first is cut if necessary."""
     most = max(1, _columns(progress) - max((len(task.description) for task in progress.tasks), default=0))
     note, *others = parts
     if len(note) > most:

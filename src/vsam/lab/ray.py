@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 def choose_ray_device(name: str | None, address: str | None) -> torch.device:
-    """Return the device to train on; a cluster may have GPUs where this machine has none."""
+    """Return the device to train on. A cluster may have GPUs where this machine has none."""
     return torch.device("cuda") if address is not None and name == "cuda" else choose_device(name)
 
 
@@ -39,7 +39,7 @@ def trainer(address: str | None) -> Iterator[Train | None]:
     """Connect to Ray, and yield a function that trains recipes as its tasks: same folders, same numbers.
 
     A task computes with as many threads as this process, because their number changes the last bits of a sum, and asks
-    Ray for as many cores; set OMP_NUM_THREADS=1 for one run per core. On GPUs, each run gets its own.
+    Ray for as many cores. Set OMP_NUM_THREADS=1 for one run per core. On GPUs, each run gets its own.
     Runs do not alternate, so their speeds are not compared epoch by epoch.
 
     Args:
@@ -113,7 +113,7 @@ def _train(
 def _train_run(
     recipe: str, path: Path, data_dir: Path | None, device: str, threads: int, observe: Observe
 ) -> str | None:
-    """Train a run to its end in a Ray worker; returns what went wrong."""
+    """Train a run to its end in a Ray worker, and return what went wrong."""
     torch.set_num_threads(threads)
     content = tomllib.loads(recipe)
     try:

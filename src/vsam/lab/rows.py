@@ -28,14 +28,14 @@ class Row:
         accuracy: of the last epoch in percent, mean over seeds, with its standard deviation (0 for one seed).
         best: of the best epoch, likewise.
         samples: second gradients per run, mean over seeds.
-        ais: images per second of training, data loading included and evaluation excluded; mean over seeds.
+        ais: images per second of training, data loading included and evaluation excluded. Mean over seeds.
         ais_ratio_to_sam: speed relative to SAM, from `relative_speed`, if SAM is in the table.
         speed_to_sgd: likewise relative to the base optimizer.
-        ideal_ratio: 2/cost, the speed relative to SAM if only passes cost time; cost is the passes per step.
+        ideal_ratio: 2/cost, the speed relative to SAM if only passes cost time. The cost is the passes per step.
         label: the row's name in the table: the method, and what was varied.
-        quartiles: of the speed relative to the base over epochs of the same turns; None if they were not timed so.
+        quartiles: of the speed relative to the base over epochs of the same turns, or None if they were not timed so.
         quartiles_to_sam: likewise relative to SAM.
-        averaged: accuracy of the averaged weights, likewise; None if a run has none.
+        averaged: accuracy of the averaged weights, likewise, or None if a run has none.
         averaged_std: its standard deviation.
         to_base: how much more accurate than the base optimizer, seed by seed where they share seeds.
     """
@@ -62,7 +62,7 @@ class Row:
     to_base: Interval | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the row in plain types; the averaged accuracy only if there is one."""
+        """Return the row in plain types, with the averaged accuracy only if there is one."""
         absent = ("averaged", "averaged_std") if self.averaged is None else ()
         return {name: value for name, value in asdict(self).items() if name not in (*_SHOWN_ONLY, *absent)}
 
@@ -155,7 +155,7 @@ def relative_speed(runs: Sequence[Run], references: Sequence[Run]) -> Speed:
 def seed_speed(run: Run, reference: Run) -> float | None:
     """Return a run's speed relative to another with the same seed, or None if they share fewer than 5 turns.
 
-    For statistics over seeds. Computed as in `relative_speed`; with fewer than ten epochs, none is clipped.
+    As `relative_speed`, for statistics over seeds. With fewer than ten epochs, none is clipped.
     """
     pairs = _pairs([run], [reference])
     return _ratio(pairs) if len(pairs) >= _FEWEST_PAIRS_OF_A_SEED else None

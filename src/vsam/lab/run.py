@@ -47,8 +47,8 @@ class Run:
         settings: its content in plain types.
         recipe: the settings, or None if this version does not understand them.
         epochs: the lines of `metrics.jsonl`.
-        summary: the content of `summary.json`, with checked numbers; empty for an unfinished run.
-        problem: sentences on what is wrong with the files above; empty if nothing is.
+        summary: the content of `summary.json`, with checked numbers, empty for an unfinished run.
+        problem: sentences on what is wrong with the files above, empty if nothing is.
     """
 
     path: Path
@@ -62,12 +62,12 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run has its summary."""
+        """True if the run has its summary."""
         return self.state == "finished"
 
     @property
     def method(self) -> str:
-        """The method by its name in tables; without one, that of the base optimizer: `sgd` or `adamw`."""
+        """Name in tables: the method's, or without one the base optimizer's, `sgd` or `adamw`."""
         method = self.settings.get("method", "")
         return str(self.settings.get("optimizer", method) if method == "sgd" else method)
 
@@ -88,7 +88,7 @@ class Run:
 
     @property
     def num_steps(self) -> int:
-        """Steps of the complete run; 0 if no epoch is done."""
+        """Steps of the complete run, or 0 if no epoch is done."""
         if not self.epochs:
             return int(self.summary.get("steps", 0))
         last = self.epochs[-1]
@@ -97,12 +97,12 @@ class Run:
 
     @property
     def steps_done(self) -> int:
-        """Steps up to the last complete epoch; the checkpoint may be ahead."""
+        """Steps up to the last complete epoch. The checkpoint may be ahead."""
         return self.num_steps if self.is_finished else int(self.epochs[-1]["step"]) if self.epochs else 0
 
     @property
     def is_validation(self) -> bool:
-        """Whether accuracy was measured on held-out training images."""
+        """True if accuracy was measured on held-out training images."""
         return bool(self.summary.get("split") == "validation" or self.settings.get("role") == "trial")
 
     @cached_property
@@ -112,7 +112,7 @@ class Run:
 
     @cached_property
     def sharpness(self) -> Lines:
-        """The lines of `sharpness.jsonl`; most runs have none."""
+        """The lines of `sharpness.jsonl`. Most runs have none."""
         path = self.path / "sharpness.jsonl"
         return read_lines(path) if path.exists() else Lines()
 
@@ -154,7 +154,7 @@ def read_run(path: Path) -> Run:
 
 
 def run_path(out: Path, recipe: Recipe) -> Path:
-    """Return the folder of a recipe's run below `out`; quantized runs of a recipe get a folder of their own."""
+    """Return the folder of a recipe's run below `out`. Quantized runs of a recipe get a folder of their own."""
     bits = recipe.quantize and f"-w{recipe.quantize.weight_bits}a{recipe.quantize.activation_bits}"
     return out / f"{recipe.name}{bits or ''}" / recipe.label / f"seed-{recipe.seed}"
 
@@ -214,7 +214,7 @@ def _read_config(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _check_summary(summary: Mapping[str, Any]) -> None:
-    """Raise a `ValueError` if a summary lacks what tables use; one that is empty lacks nothing."""
+    """Raise a `ValueError` if a summary lacks what tables use. One that is empty lacks nothing."""
     for name, (least, most) in _RANGES.items() if summary else ():
         if not least <= number(summary.get(name)) <= most or math.isinf(summary[name]):
             raise ValueError(f"summary.json is damaged: {name} is {summary.get(name)!r:.40}.")

@@ -327,7 +327,7 @@ def _check_same(first: Trained, others: Sequence[Trained]) -> None:
 
 
 def _estimate(found: Sharpness, measure: str) -> Any:
-    """Return the estimate of a measure, None if it was not measured; of eigenvalues, the first."""
+    """Return the estimate of a measure, None if it was not measured, or the first of the eigenvalues."""
     one = getattr(found, measure)
     return one[0] if measure == "top_eigenvalues" and one is not None else one
 

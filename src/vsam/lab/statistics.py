@@ -21,7 +21,7 @@ class Interval:
         mean: the estimate.
         low: the interval's lower end.
         high: its upper end.
-        n: the sample size; of two unpaired samples, the smaller one.
+        n: the sample size. Of two unpaired samples, the smaller one.
         is_paired: whether differences were taken seed by seed.
     """
 
@@ -33,7 +33,7 @@ class Interval:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the interval excludes 0: a difference is then significant at 5 %."""
+        """True if the interval excludes 0: a difference is then significant at 5 %."""
         return self.low > 0 or self.high < 0
 
 
@@ -43,7 +43,7 @@ def deviation(values: Sequence[float]) -> float:
 
 
 def mean_interval(values: Sequence[float]) -> Interval | None:
-    """Return the mean with its interval; None for fewer than two values."""
+    """Return the mean with its interval, or None for fewer than two values."""
     if len(values) < 2:
         return None
     error = deviation(values) / math.sqrt(len(values))

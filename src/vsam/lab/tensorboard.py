@@ -18,7 +18,7 @@ def observer(is_wanted: bool) -> Observe:
     """A function to call with every run before it trains: logs to `tensorboard/` in the run's folder, or does nothing.
 
     Args:
-        is_wanted: whether to log; raises `UserError` at once if the package is missing.
+        is_wanted: whether to log. Raises `UserError` at once if the package is missing.
     """
     if not is_wanted:
         return _ignore
@@ -40,7 +40,7 @@ def _observe(run: "Trainer") -> None:
 
 
 class _Log:
-    """Logs a run's events; after a kill, points past the checkpoint are replaced."""
+    """Logs a run's events. After a kill, points past the checkpoint are replaced."""
 
     def __init__(self, run: "Trainer") -> None:
         from torch.utils.tensorboard import SummaryWriter

@@ -25,7 +25,7 @@ _LATEX = {
 
 
 def printable(value: object) -> str:
-    """Any value as text; characters that cannot be displayed become �."""
+    """Any value as text. Characters that cannot be displayed become �."""
     return _CONTROL.sub("�", str(value))
 
 

@@ -1,4 +1,4 @@
-"""What `torchrun` tells the processes it started; read without importing torch."""
+"""Read the variables that `torchrun` sets in its processes, without importing torch."""
 
 import os
 
@@ -10,12 +10,12 @@ _NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 def num_started() -> int:
-    """How many processes torchrun started; 1 without torchrun."""
+    """Return the number of processes that torchrun started, 1 without torchrun."""
     return int(os.environ["WORLD_SIZE"]) if all(name in os.environ for name in _NEEDED) else 1
 
 
 def is_quiet() -> bool:
-    """Whether another process on this machine prints the same output: one is enough."""
+    """Return True if another process on this machine prints the same output: one is enough."""
     return num_started() > 1 and os.environ["LOCAL_RANK"] != "0"
 
 

@@ -1,4 +1,4 @@
-"""Train one run in its folder; the result is the same however often it is killed."""
+"""Train one run in its folder. The result is the same however often it is killed."""
 
 import json
 import math
@@ -56,7 +56,7 @@ class Observer(Protocol):
     """Follows a run step by step, e.g. a log."""
 
     def step(self, step: int, numbers: Mapping[str, Any]) -> None:
-        """A step was taken; numbers that the method does not have are None."""
+        """A step was taken. Numbers that the method does not have are None."""
 
     def epoch(self, metrics: Mapping[str, Any]) -> None:
         """An epoch has ended."""
@@ -76,7 +76,7 @@ class Trainer:
         path: the run's folder, locked until `close`.
         dataset: from `load_data`.
         device: where to train.
-        ranks: the processes that train it together; the recipe's batch is their total. All hold everything that
+        ranks: the processes that train it together. The recipe's batch is their total. All hold everything that
             changes and the first writes the files, so a run can resume with another number of processes.
 
     `turn` may be set before an epoch: epochs of several runs with the same turn ran one after the other.
@@ -124,7 +124,7 @@ class Trainer:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run's summary is written."""
+        """True if the run's summary is written."""
         return bool(self.summary)
 
     @property
@@ -133,7 +133,7 @@ class Trainer:
         return self.step // self.steps_per_epoch
 
     def train_epoch(self, on_step: Callable[[int], object] = lambda step: None) -> None:
-        """Train to the end of the current epoch, evaluate, and save; after the last one, write the summary.
+        """Train to the end of the current epoch, evaluate, and save. After the last one, write the summary.
 
         Ctrl-C and SIGTERM are raised after the current step, once it is saved.
         """
@@ -295,7 +295,7 @@ class Trainer:
         self._last_save = time.monotonic()
 
     def _finish(self) -> None:
-        """Write the summary after the last epoch; a run without a single finite sample has none."""
+        """Write the summary after the last epoch. A run without a single finite sample has none."""
         if 0 < self.learner.num_samples <= self.skips_in_a_row:
             self._stop_for_skips()
         self.summary = self._summarise()
@@ -340,7 +340,7 @@ class Trainer:
 
 
 class _Files:
-    """The files of a run in training, locked until `close`; the system releases the lock of a killed process.
+    """The files of a run in training, locked until `close`. The system releases the lock of a killed process.
 
     The checkpoint is the only truth while the run is unfinished. It names the lengths of the other files, which are
     on disk before it is, and contains the lines of `metrics.jsonl`.
@@ -373,7 +373,7 @@ class _Files:
             raise
 
     def load(self, run: Trainer) -> dict[str, Any] | None:
-        """Read the checkpoint, and bring the other files to its state; without one, to that of a new run."""
+        """Read the checkpoint, and bring the other files to its state. Without one, to that of a new run."""
         path, content = self._path / "checkpoint.pt", None
         if path.exists():
             # Each process moves the tensors that the first has read to its own device.
@@ -441,7 +441,7 @@ class _Sums:
 
 @contextmanager
 def _generators(states: dict[str, Tensor] | None, device: torch.device) -> Iterator[Callable[[], dict[str, Tensor]]]:
-    """Use these states of the global generators within the block; yields a function that reads them."""
+    """Use these states of the global generators within the block. Yields a function that reads them."""
     is_cuda = device.type == "cuda"
     with torch.random.fork_rng([device] if is_cuda else []):
         if states is not None:

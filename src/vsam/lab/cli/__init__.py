@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def _in_words(error: Exception) -> str:
-    """The error's message; for a system error, with the file it concerns."""
+    """Return the error's message, for a system error with the file it concerns."""
     from vsam.lab.errors import is_out_of_memory
 
     if is_out_of_memory(error):

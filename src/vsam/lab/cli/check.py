@@ -114,7 +114,7 @@ def _show_costs(workload: "Workload", seconds: float, rows: Sequence[dict[str, A
 
 
 def _size(num_bytes: int | None) -> str:
-    """Return a size in a readable unit; None means that it depends on the data."""
+    """Return a size in a readable unit. None means that it depends on the data."""
     if num_bytes is None:
         return "data-dependent"
     for unit, size in (("GiB", 2**30), ("MiB", 2**20)):

@@ -43,7 +43,7 @@ def compare(
 ) -> None:
     """Compare methods over several seeds in a table.
 
-    Finished runs are kept; rerun the same command to resume.
+    Finished runs are kept. Rerun the same command to resume.
     """
     from vsam.lab.compare import compare as run_comparison
     from vsam.lab.ray import choose_ray_device, trainer
@@ -85,7 +85,7 @@ def compare(
 
 
 def method_names(methods: str) -> list[str]:
-    """The methods named by an option, without duplicates; an unknown name is an error."""
+    """The methods named by an option, without duplicates. An unknown name is an error."""
     if methods == "all":
         return [method.name for method in all_methods()]
     names = [name.strip() for name in methods.split(",") if name.strip()]
@@ -97,7 +97,7 @@ def method_names(methods: str) -> list[str]:
 
 
 def _keep(place: Path, record: str, rows: "Sequence[Row]") -> bool:
-    """Write the record and the picture next to the runs; with finished runs, the folder may be read-only."""
+    """Write the record and the picture next to the runs. With finished runs, the folder may be read-only."""
     from vsam.lab.report.figures import cost_figure, save  # matplotlib takes a second to import
 
     try:

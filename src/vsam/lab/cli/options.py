@@ -34,7 +34,7 @@ __all__ = [
 
 
 def option(flag: str, help: str, found: Callable[[str], complete.Found] | None = None, **more: Any) -> Any:
-    """An option of a command: its flag, what it does, and what the shell completes; `more` is typer's."""
+    """An option of a command: its flag, what it does, and what the shell completes. `more` is typer's."""
     return typer.Option(flag, help=help, autocompletion=found, **more)
 
 
@@ -100,5 +100,5 @@ def resumable() -> Iterator[None]:
 
 
 def typed_command() -> str:
-    """The command line as typed, recorded in results; `python -m vsam` is `vsam`."""
+    """The command line as typed, recorded in results. `python -m vsam` is `vsam`."""
     return shlex.join(["vsam", *sys.argv[1:]])

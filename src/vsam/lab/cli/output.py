@@ -1,4 +1,4 @@
-"""What commands print: texts, tables and JSON."""
+"""Print texts, tables and JSON."""
 
 import json
 import shutil
@@ -23,12 +23,12 @@ def say(text: object, *, err: bool = False) -> None:
 
 
 def make_console(width: int = 120) -> Console:
-    """A console as wide as the terminal; `width` columns if stdout is redirected."""
+    """Return a console as wide as the terminal, or `width` columns wide if stdout is redirected."""
     return Console(width=None if sys.stdout.isatty() else width, markup=False, highlight=False)
 
 
 def facts_text(facts: Mapping[str, str]) -> str:
-    """Two columns, names and facts, wrapped to the terminal's width; empty names take no space."""
+    """Two columns, names and facts, wrapped to the terminal's width. Empty names take no space."""
     width, longest = min(shutil.get_terminal_size().columns, 100), max(map(len, facts))
     indent = " " * (longest + 2 if longest else 0)
     return "\n".join(
@@ -54,7 +54,7 @@ def check_runs(failures: Sequence[str], damaged: Sequence[object]) -> None:
 
 
 def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table of text; names in the first column are never broken, so that they can be copied."""
+    """Print a table of text. Names in the first column are never broken, so that they can be copied."""
     table = Table(box=None, pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold", no_wrap=heading == headings[0])

@@ -90,7 +90,7 @@ def study(
 def _plan(
     name: str, scale: Scale, out: Path, seeds: int | None, only: Sequence[str], methods: Sequence[str]
 ) -> tuple[Parts, Parts]:
-    """Return the recipes to train, and all of the study's; its seeds are those of before unless the user says."""
+    """Return the recipes to train, and all of the study's. Its seeds are those of before unless the user says."""
     from vsam.lab.study.claims import read_studies
     from vsam.lab.study.run import chosen_parts
 

@@ -30,7 +30,7 @@ def train(
 ) -> None:
     """Train one recipe.
 
-    Rerun the same command to resume a killed run; a finished run is left unchanged.
+    Rerun the same command to resume a killed run. A finished run is left unchanged.
     """
     from vsam.lab.ranks.join import choose_rank_device, join
     from vsam.lab.recipes.load import load_recipe

@@ -1,4 +1,4 @@
-"""Find a dataset's folder, unpack it from its archive, or download that; nothing is left half done."""
+"""Find a dataset's folder, unpack it from its archive, or download that. Nothing is left half done."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ __all__ = ["find", "obtain"]
 def obtain(source: ArchiveSource, root: Path, *, allow_download: bool = True) -> Path:
     """Return the folder of `source` under `root`, with all files of the right size.
 
-    An existing folder is used or rejected, and so is an existing archive; only if there is neither, the archive is
+    An existing folder is used or rejected, and so is an existing archive. Only if there is neither, the archive is
     downloaded. It is kept, so that a damaged folder can be restored offline.
     """
     folder, archive = _places(source, root)
@@ -56,7 +56,7 @@ def find(source: ArchiveSource, root: Path) -> Path | None:
 
 
 def _extract(source: ArchiveSource, archive: Path, target: Path) -> None:
-    """Write the known files of a `.tar.gz` to `target`; no name in the archive decides where."""
+    """Write the known files of a `.tar.gz` to `target`. No name in the archive decides where."""
     wanted = {f"{source.folder}/{file.name}": target / file.name for file in source.files}
     try:
         with tarfile.open(archive, "r:gz") as tar:
@@ -70,7 +70,7 @@ def _extract(source: ArchiveSource, archive: Path, target: Path) -> None:
 
 
 def _places(source: ArchiveSource, root: Path) -> tuple[Path, Path]:
-    """Return where the folder and the archive are or would be; `root` may also be the folder itself."""
+    """Return where the folder and the archive are or would be. `root` may also be the folder itself."""
     check_directory(root)
     is_folder = root.absolute().name == source.folder or all((root / file.name).exists() for file in source.files)
     if is_folder and not (root / source.folder).exists():

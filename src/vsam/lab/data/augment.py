@@ -33,7 +33,7 @@ class Draws(NamedTuple):
 
 @dataclass(frozen=True)
 class Augment:
-    """Augmentation of training images; the default is the paper's recipe.
+    """Augmentation of training images. The default is the paper's recipe.
 
     Args:
         padding: black pixels around the image before a random crop to the original size, 0 for no crop.

@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """Cuts a split into batches; order and augmentation are a function of (seed, epoch) alone.
+    """Cut a split into batches. Order and augmentation are a function of (seed, epoch) alone.
 
     All random numbers of an epoch come from one private CPU generator and are drawn at once, so an epoch can
     be entered at any batch, results do not depend on the device, and global generators are not touched.
@@ -81,7 +81,7 @@ class Batches:
     def train(
         cls, dataset: Dataset, *, batch_size: int = 128, augment: Augment | None = _USUAL, **options: Any
     ) -> Self:
-        """Shuffled, augmented batches of the training split; `options` are those of the class."""
+        """Shuffled, augmented batches of the training split. `options` are those of the class."""
         options |= {"mean": dataset.mean, "std": dataset.std, "shuffle": True, "augment": augment}
         return cls(dataset.train_images, dataset.train_labels, batch_size=batch_size, **options)
 
@@ -132,7 +132,7 @@ class Batches:
 
 
 def share(count: int, rank: int, size: int) -> slice:
-    """The part of `count` items for one of `size` processes; parts differ by at most one.
+    """The part of `count` items for one of `size` processes. Parts differ by at most one.
 
     Example:
         >>> [share(5, rank, 2) for rank in range(2)]

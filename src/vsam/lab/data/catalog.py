@@ -26,9 +26,9 @@ LISTED = (DEFAULT, "fashion-mnist", *_CIFARS, "folder")
 
 @dataclass(frozen=True)
 class Description:
-    """A row of the list of datasets; `None` for what depends on the user's own images.
+    """A row of the list of datasets. Entries that depend on the user's own images are `None`.
 
-    `found` says where it is, `damage` what is wrong with it and what to do; at most one of them is set.
+    `found` says where it is, `damage` what is wrong with it and what to do. At most one of them is set.
     """
 
     name: str
@@ -59,13 +59,13 @@ def load(
     Args:
         name: `fashion-mini` (in the package), `fashion-mnist`, `cifar10`, `cifar100`, `folder:PATH`, or the
             name of the user's own.
-        data_dir: dataset directory; else the environment variable VSAM_DATA, else the user's cache folder.
-        allow_download: fetch what is missing (CIFAR only); damaged files are never replaced.
+        data_dir: dataset directory, by default the environment variable VSAM_DATA, else the user's cache folder.
+        allow_download: fetch what is missing (CIFAR only). Damaged files are never replaced.
         size: for `folder:PATH`, the side of the images in pixels (32).
         grey: for `folder:PATH`, one channel instead of three (false).
 
     Raises:
-        DataError: the name is unknown, or files are missing or damaged; the message says what to do.
+        DataError: the name is unknown, or files are missing or damaged. The message says what to do.
 
     Example:
         >>> load("fashion-mini")
@@ -130,7 +130,7 @@ def _describe_cifar(cifar: Cifar, root: Path) -> Description:
 
 
 def _look(root: Path, find: Callable[[Path], Path | None]) -> tuple[str | None, str | None]:
-    """Where a dataset is, and what is wrong with it; each None if it does not apply."""
+    """Return the place of a dataset, and its problem. Each is None if it does not apply."""
     try:
         found = find(root)
     except DataError as error:

@@ -23,7 +23,7 @@ _SITE = "https://www.cs.toronto.edu/~kriz"
 
 @dataclass(frozen=True)
 class Cifar:
-    """How to read one of the two: which files are which split, and how many label bytes precede the pixels.
+    """Layout of one of the two datasets: the files of each split, and the number of label bytes before the pixels.
 
     The last label byte counts: CIFAR-100 writes the coarse label first and then the fine one, which is used.
     """

@@ -20,11 +20,11 @@ class Dataset:
         train_images, test_images: `uint8`, shape (N, C, H, W), values 0 to 255.
         train_labels, test_labels: `int64`, shape (N,), each from 0 to `num_classes` − 1.
         class_names: one name per class, in label order.
-        mean, std: one number per channel, of the training pixels scaled to [0, 1]; computed if left out.
+        mean, std: one number per channel, of the training pixels scaled to [0, 1]. Computed if left out.
         split: what the test images are: `test`, or `validation` for held-out training images.
         num_available: training images of the complete dataset, if these are a subset.
 
-    Cost: one byte per pixel value (CIFAR: 184 MB); `subset` and `noisy` share what they do not change.
+    Cost: one byte per pixel value (CIFAR: 184 MB). `subset` and `noisy` share what they do not change.
 
     Example:
         >>> from vsam.lab.data import load
@@ -154,7 +154,7 @@ class Dataset:
 def channel_statistics(images: torch.Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation per channel of `uint8` images (N, C, H, W), on the scale [0, 1].
 
-    Counts the 256 values, so it is exact and the same on every machine; a constant channel gets std 1.
+    Counts the 256 values, so it is exact and the same on every machine. A constant channel gets std 1.
     """
     values = torch.arange(256, dtype=torch.float64) / 255
     means: list[float] = []
@@ -194,7 +194,7 @@ def _check_statistics(where: str, channels: int, mean: Sequence[float], std: Seq
 
 
 def _balanced(dataset: Dataset, split: str, labels: torch.Tensor, count: int, seed: int) -> torch.Tensor:
-    """Sorted indices of `count` images, equally many per class; the surplus goes to the first classes."""
+    """Sorted indices of `count` images, equally many per class. The surplus goes to the first classes."""
     if not 1 <= count <= len(labels):
         raise DataError(f"{split} must be from 1 to {len(labels)} for {dataset.name}, got {count}.")
     generator = torch.Generator().manual_seed(seed)

@@ -63,7 +63,7 @@ def _fetch_patiently(url: str, part: Path, timeout: float) -> None:
 
 
 def _fetch(url: str, part: Path, timeout: float, bar: Progress) -> None:
-    """Request what `part` lacks and append it; OSError if the connection ends early."""
+    """Request what `part` lacks and append it. OSError if the connection ends early."""
     held = _size(part)
     request = urllib.request.Request(url, headers={"Range": f"bytes={held}-"} if held else {})
     try:

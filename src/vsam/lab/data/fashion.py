@@ -39,7 +39,7 @@ FASHION = (
     KnownFile("t10k-images-idx3-ubyte", 7_840_016, "md5:8181f5470baa50b63fa0f6fddb340f0a"),
     KnownFile("t10k-labels-idx1-ubyte", 10_008, "md5:15d484375f8d13e6eb1aabb0c3f46965"),
 )
-"""Training images and labels, then test images and labels; sizes and checksums are of the *unpacked* content."""
+"""Training images and labels, then test images and labels. Sizes and checksums are of the *unpacked* content."""
 _DEBIAN_FOLDER = Path("/usr/share/datasets/fashion-mnist")
 HOW_TO_GET = (
     "Install Debian's package dataset-fashion-mnist, or put the four .gz files of "
@@ -49,7 +49,7 @@ _REPLACE = f"Replace it with an intact one, or move the folder away. {HOW_TO_GET
 
 
 def load_fashion_mini() -> "Dataset":
-    """The 4,000 training and 1,000 test images in the package (MIT, Zalando SE; see fashion_mini.NOTICE)."""
+    """Load the 4,000 training and 1,000 test images in the package (MIT, Zalando SE: fashion_mini.NOTICE)."""
     content = resources.files("vsam.lab.data").joinpath("fashion_mini.npz").read_bytes()
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         names = ("train_images", "train_labels", "test_images", "test_labels")
@@ -67,7 +67,7 @@ def find_fashion(root: Path) -> Path | None:
 
 
 def check_fashion(folder: Path, fashion: Sequence[KnownFile] = FASHION) -> None:
-    """Raise `DataError` naming the first file that is missing; contents are checked when they are read."""
+    """Raise `DataError` naming the first file that is missing. Contents are checked when they are read."""
     for file in fashion:
         _find_file(folder, file)
 

@@ -19,12 +19,12 @@ __all__ = ["load_plugin"]
 
 
 def load_plugin(own: Plugin, data_dir: str | os.PathLike[str] | None, **options: Any) -> Dataset:
-    """What the user's function returns: a `Dataset`, or training images and labels and test images and labels.
+    """Load the user's data: a `Dataset`, or training images and labels and test images and labels.
 
     What it draws from the global generators is the same in every run, process and resumed run.
 
     Args:
-        own: the function; it receives those of `data_dir`, `size` and `grey` that it declares.
+        own: the function. It receives those of `data_dir`, `size` and `grey` that it declares.
         data_dir: dataset directory, if the user gave one.
         options: `size` and `grey` of the recipe, None if not set.
     """

@@ -1,4 +1,4 @@
-"""Where a dataset's files come from, where they are stored, and whether they are intact."""
+"""Sources of a dataset's files, their place on disk, and the check that they are intact."""
 
 import hashlib
 import os
@@ -78,7 +78,7 @@ def data_directory(data_dir: str | os.PathLike[str] | None = None) -> Path:
 
 
 def exists(path: Path) -> bool:
-    """Whether anything exists at `path`; a dangling link is an error, since it stands for data."""
+    """Return True if anything exists at `path`. A dangling link is an error, since it stands for data."""
     if path.exists():
         return True
     if path.is_symlink():
@@ -87,7 +87,7 @@ def exists(path: Path) -> bool:
 
 
 def check_directory(root: Path) -> None:
-    """Raise `DataError` if `root` cannot be a data directory; one that does not exist yet can."""
+    """Raise `DataError` if `root` cannot be a data directory. One that does not exist yet can."""
     if exists(root) and not root.is_dir():
         wrong = "it is a file, not a folder"
         raise DataError(f"{root} cannot be used: {wrong}. Choose another --data-dir, e.g. {root.parent}.")

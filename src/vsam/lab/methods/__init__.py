@@ -32,7 +32,7 @@ def all_methods() -> list[Method]:
 
 
 def is_ours(name: str) -> bool:
-    """Whether vsam itself has a method of that name."""
+    """Return True if vsam itself has a method of that name."""
     return any(name == method.name for method in METHODS) or _family(name) is not None
 
 
@@ -53,7 +53,7 @@ def _family(name: str) -> str | None:
 
 
 def _row(plugin: Plugin) -> Method:
-    """Return the row of a user's method; its cost is unknown, and it may read rho from the recipe."""
+    """Return the row of a user's method. Its cost is unknown, and it may read rho from the recipe."""
     defaults = {f"own.{name}": value for name, value in settings_of(plugin).items()}
     return PluginMethod(
         name=plugin.name,

@@ -53,7 +53,7 @@ def _wrap(method: Method, base: Optimizer, model: nn.Module, recipe: Recipe, ste
 
 
 def _mixture(name: str, recipe: Recipe, steps: int) -> dict[str, Any]:
-    """Return the parts of a combination that only the lab names; empty for other methods."""
+    """Return the parts of a combination that only the lab names, empty for other methods."""
     budget, decayed = recipe.budget.budget, Decayed(recipe.budget.decay)
     if name == "tail":
         return {"when": Tail(budget, steps), "between": decayed}

@@ -39,7 +39,7 @@ class _Entry(NamedTuple):
 
 
 def build(name: str, num_classes: int = 10, in_channels: int = 3) -> "nn.Module":
-    """Build a model by name; its weights are drawn from torch's global generator.
+    """Build a model by name. Its weights are drawn from torch's global generator.
 
     Arguments:
         name: one of `names()`, or by rule `resnetD` (D = 6n+2), `wrnD-K` (D = 6n+4), `pyramidnetD` or
@@ -85,7 +85,7 @@ def _checked(name: str) -> str:
 
 
 def is_known(name: str) -> bool:
-    """Whether vsam itself builds a model of that name."""
+    """Return True if vsam itself builds a model of that name."""
     try:
         _find(name)
     except ValueError:
@@ -94,12 +94,12 @@ def is_known(name: str) -> bool:
 
 
 def names() -> list[str]:
-    """The listed models; `build` also accepts other depths and widths by rule."""
+    """The listed models. `build` also accepts other depths and widths by rule."""
     return [*_STRUCTURES, *(brought.name for brought in plugins.list_plugins("model"))]
 
 
 def describe() -> list[ModelRow]:
-    """A row per listed model; nothing is allocated and no random numbers are drawn."""
+    """A row per listed model. Nothing is allocated and no random numbers are drawn."""
     return [
         ModelRow(
             name=name,
@@ -112,7 +112,7 @@ def describe() -> list[ModelRow]:
 
 
 def count_parameters(name: str, num_classes: int = 10, in_channels: int = 3) -> int:
-    """The number of trainable parameters; nothing is allocated."""
+    """The number of trainable parameters. Nothing is allocated."""
     if plugins.find_plugin("model", name):  # which may have changed
         return _count.__wrapped__(name, num_classes, in_channels)
     return _count(name, num_classes, in_channels)

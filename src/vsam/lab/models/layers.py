@@ -1,4 +1,4 @@
-"""What the networks share: convolutions, shortcuts, residual sums, stages, and the overall frame."""
+"""Parts of all networks: convolutions, shortcuts, residual sums, stages, and the overall frame."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ class Network(nn.Module):
     Arguments:
         stem: maps images to the first feature maps.
         stages: the body, usually made by `stages`.
-        head: what follows the body before pooling; an empty `nn.Sequential` for nothing.
+        head: the layers between body and pooling, or an empty `nn.Sequential`.
         num_features: channels that the head returns.
         num_classes: number of logits, at least 1.
     """
@@ -50,7 +50,7 @@ class Network(nn.Module):
 
 
 class Residual(nn.Module):
-    """The sum `branch(x) + shortcut(x)`; an empty `nn.Sequential` as shortcut is the identity."""
+    """Return `branch(x) + shortcut(x)`. An empty `nn.Sequential` as shortcut is the identity."""
 
     def __init__(self, branch: nn.Module, shortcut: nn.Module) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def padded_shortcut(in_channels: int, out_channels: int, stride: int, window: in
 
 
 def stages(block: Block, in_channels: int, widths: Sequence[Sequence[int]]) -> nn.Sequential:
-    """One block per width; the first block of every stage but the first halves the image.
+    """One block per width. The first block of every stage but the first halves the image.
 
     Arguments:
         block: called as `block(in_channels, out_channels, stride)`.

@@ -13,7 +13,7 @@ class MobileNet(Network):
 
     A block is a depthwise 3×3 convolution and a 1×1 convolution across channels, each with
     BatchNorm and ReLU. The stem keeps the image size, so that a 32×32 image ends as 2×2 and not as 1×1.
-    Convolutions start Kaiming normal by fan-out; the paper names no initialisation.
+    Convolutions start Kaiming normal by fan-out. The paper names no initialisation.
 
     Arguments:
         num_classes: number of classes, at least 1.

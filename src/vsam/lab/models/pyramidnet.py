@@ -12,12 +12,12 @@ class PyramidNet(Network):
 
     A block is `bn(conv(relu(bn(conv(bn(x))))))` plus its shortcut, which has no parameters: a 2×2 average
     pool between stages, and zeros for the new channels. No ReLU precedes a block's first convolution: its
-    input has both signs. Convolutions start Kaiming normal by fan-out; this and the rounding of widths are
+    input has both signs. Convolutions start Kaiming normal by fan-out. This and the rounding of widths are
     as in the authors' program.
 
     Arguments:
-        depth: 6n+2 with n at least 1; the usual one is 110.
-        alpha: channels added from the first block to the last, at least 1; the usual one is 270.
+        depth: 6n+2 with n at least 1. The usual one is 110.
+        alpha: channels added from the first block to the last, at least 1. The usual one is 270.
         num_classes: number of classes, at least 1.
         in_channels: channels of the images, at least 1.
 

@@ -11,7 +11,7 @@ class ResNet18(Network):
     """ResNet-18 for small images: a 3×3 stem with stride 1 and no max-pooling, 64-128-256-512 × 2 blocks.
 
     Where a block changes the shape its shortcut is a 1×1 convolution with BatchNorm (He et al.'s
-    option B). Convolutions start Kaiming normal by fan-out; the paper asks for He et al. (2015), which allows
+    option B). Convolutions start Kaiming normal by fan-out. The paper asks for He et al. (2015), which allows
     fan-in and fan-out.
 
     Arguments:

@@ -12,7 +12,7 @@ class ResNetCIFAR(Network):
     """ResNet of depth 6n+2: three stages of `n` basic blocks with 16, 32 and 64 channels.
 
     Shortcuts have no parameters (option A, the paper's choice for CIFAR): between stages every second pixel
-    is taken and the new channels are zeros. Convolutions start Kaiming normal by fan-out; the paper
+    is taken and the new channels are zeros. Convolutions start Kaiming normal by fan-out. The paper
     asks for He et al. (2015), which allows fan-in and fan-out.
 
     Arguments:

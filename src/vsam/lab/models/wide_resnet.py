@@ -12,7 +12,7 @@ class WideResNet(Network):
 
     A block is `conv(relu(bn(conv(relu(bn(x))))))` plus its shortcut. Where the shape changes the shortcut
     is a 1×1 convolution of `relu(bn(x))` without BatchNorm of its own, else it is `x`. No dropout.
-    Convolutions start Kaiming normal by fan-out; the authors' program took fan-out in some versions and
+    Convolutions start Kaiming normal by fan-out. The authors' program took fan-out in some versions and
     fan-in in others, and starts the classifier's bias at zero, where we keep torch's default.
 
     WRN-28-10 is the standard one: (28 − 4) / 6 = 4 blocks per stage. The program released with the vSAM

@@ -17,7 +17,7 @@ _KINDS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 def synchronise(model: nn.Module, device: torch.device) -> nn.Module:
     """Make the model's BatchNorm layers normalise by statistics over all processes' images.
 
-    On GPUs, this is torch's SyncBatchNorm, which does not support CPUs; there it is ours. Names, parameters and buffers
+    On GPUs, this is torch's SyncBatchNorm, which does not support CPUs. There it is ours. Names, parameters and buffers
     stay the same.
     """
     for name, module in model.named_modules():
@@ -46,7 +46,7 @@ class SyncedBatchNorm(_BatchNorm):
             raise ValueError(f"expected at least 2 dimensions, got {input.dim()}.")
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalise; in training, also update the running statistics."""
+        """Normalise. In training, also update the running statistics."""
         self._check_input_dim(input)
         uses_batch = self.training or self.running_mean is None
         if not uses_batch or not distributed.is_initialized():

@@ -23,7 +23,7 @@ _TIMEOUT = timedelta(minutes=10)
 
 
 def choose_rank_device(name: str | None) -> torch.device:
-    """The device called `name`, or the best one; with several processes per machine, each gets its own GPU."""
+    """The device called `name`, or the best one. With several processes per machine, each gets its own GPU."""
     if num_started() == 1:
         return choose_device(name)
     device = choose_device(name)
@@ -68,7 +68,7 @@ def join(device: torch.device) -> Iterator[Ranks]:
 
 @contextmanager
 def _lost() -> Iterator[None]:
-    """Turn the error about a lost process into `LostRankError`; gloo has no error type for it."""
+    """Turn the error about a lost process into `LostRankError`. Gloo has no error type for it."""
     try:
         yield
     except RunError:

@@ -20,7 +20,7 @@ class Ranks:
 
     Args:
         rank: of this process, from 0.
-        size: number of processes; with 1, nothing is sent. With more, torch's process group must be initialised.
+        size: number of processes. With 1, nothing is sent. With more, torch's process group must be initialised.
 
     `stop_wanted` may be set at any time: `should_stop` is then true on all processes.
     """
@@ -33,7 +33,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that writes files and shows progress."""
+        """True in the process that writes files and shows progress."""
         return self.rank == 0
 
     def gather(self, values: Tensor, count: int, start: int | None = None) -> Tensor:
@@ -59,7 +59,7 @@ class Ranks:
         return keep[(keep >= part.start) & (keep < part.stop)] - part.start, int((keep < part.start).sum())
 
     def from_first(self, function: Callable[[], Value]) -> Value:
-        """Call the function in the first process only, and return its result in all; its error is raised in all."""
+        """Call the function in the first process only, and return its result in all. Its error is raised in all."""
         if self.size == 1:
             return function()
         outcome: list[Any] = [None, None]
@@ -78,7 +78,7 @@ class Ranks:
         return value
 
     def should_stop(self) -> bool:
-        """Whether any process was asked to stop; all must call this at the same step."""
+        """Return True if any process was asked to stop. All must call this at the same step."""
         return self.size > 1 and self._largest([float(self.stop_wanted)])[0] > 0
 
     def check_equal(self, tensors: Iterable[Tensor], what: str) -> None:
@@ -96,7 +96,7 @@ class Ranks:
             )
 
     def seed(self, *numbers: int) -> None:
-        """Seed torch's generators from these numbers and the rank; the first process keeps its state."""
+        """Seed torch's generators from these numbers and the rank. The first process keeps its state."""
         if not self.is_first:
             digest = hashlib.sha256(repr((*numbers, self.rank)).encode()).digest()
             torch.manual_seed(int.from_bytes(digest[:8], "big", signed=True))

@@ -1,4 +1,4 @@
-"""The recipe files: their names, text and header comment; nothing here needs torch."""
+"""The recipe files: their names, text and header comment. Nothing here needs torch."""
 
 import re
 from importlib import resources

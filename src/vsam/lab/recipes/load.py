@@ -24,7 +24,7 @@ def load_recipe(name: str, *, tiny: bool = False, changes: Iterable[str] = ()) -
     Args:
         name: of a recipe that ships with the package, or a path to a file.
         tiny: shrink it to a run of seconds, as its `[tiny]` table says.
-        changes: `key=value` with dotted keys; they override everything else.
+        changes: `key=value` with dotted keys. They override everything else.
 
     User files that a recipe names, `use = ["own.py"]`, are imported. A run on the user's own data is named after the
     data, and uses all of it.

@@ -51,26 +51,26 @@ class _Recipe(Section):
     """Everything that determines the result of a run.
 
     Args:
-        name: of the recipe; part of the folder's name, like method and variant, so without slashes.
+        name: of the recipe. Part of the folder's name, like method and variant, so without slashes.
         data: the images.
         model: see `vsam models`.
         epochs: passes over the training images.
-        batch: images per step; the last batch of an epoch may be smaller.
+        batch: images per step. The last batch of an epoch may be smaller.
         lr: the initial learning rate.
         method: see `vsam methods`.
-        variant: distinguishes runs of one method, e.g. `alpha-0.1`; part of the folder's name.
+        variant: distinguishes runs of one method, e.g. `alpha-0.1`. Part of the folder's name.
         rho: the radius of all methods but ASAM and MSAM.
         optimizer: the base optimizer.
         schedule: `cosine` decays to 0 over the run, per step.
         label_smoothing: ε, the probability moved from the target to the other classes.
         average: decay of an exponential moving average of the weights and BatchNorm statistics, e.g. 0.99, whose
-            accuracy is measured too; left out, none. It does not change the run.
+            accuracy is measured too. By default there is none. It does not change the run.
         norms: record gradient and PSF norms of the sampled steps, at the cost of one norm.
-        checkpoint_seconds: how often a run is saved within an epoch; it is always saved at the end of one.
-        sharpness: how often to measure sharpness, and how; left out, never. It does not change the weights.
+        checkpoint_seconds: how often a run is saved within an epoch. It is always saved at the end of one.
+        sharpness: how often to measure sharpness, and how. By default never. It does not change the weights.
         own: settings of the user's own method, by name.
         use: the user's files and packages that method, model and data come from, with checksums or versions.
-        role: what the run is for: itself, a trial of a search, or the source of quantized runs; it changes nothing.
+        role: what the run is for: itself, a trial of a search, or the source of quantized runs. It changes nothing.
     """
 
     name: PlainName
@@ -131,7 +131,7 @@ class _Recipe(Section):
 
     @property
     def ran(self) -> str:
-        """What runs, by its name in tables: the method, or the base optimizer if there is none."""
+        """Name in tables: the method's, or the base optimizer's if there is none."""
         return self.optimizer if self.method == "sgd" else self.method
 
     @property
@@ -140,7 +140,7 @@ class _Recipe(Section):
         return f"{self.ran}-{self.variant}" if self.variant else self.ran
 
     def value(self, key: str) -> Any:
-        """The setting with a dotted key; two of the defaults depend on other settings."""
+        """The setting with a dotted key. Two of the defaults depend on other settings."""
         found: Any = self
         for name in key.split("."):
             found = found.get(name) if isinstance(found, dict) else getattr(found, name)
@@ -195,7 +195,7 @@ def canonical_settings(settings: Any) -> Any:
     """The canonical form of a run's settings, in which two runs are compared.
 
     Settings newer than the run get their defaults, which do not change it. A quantized run's checkpoint counts by the
-    run it comes from, not by where the runs are stored; likewise the user's files. The role changes nothing. What is
+    run it comes from, not by where the runs are stored. Likewise the user's files. The role changes nothing. What is
     not a recipe at all is returned as it is.
     """
     try:
@@ -218,7 +218,7 @@ def modern(settings: Any) -> Any:
 
 
 def _name_of(checkpoint: str) -> str:
-    """The last four parts, RECIPE/LABEL/SEED/checkpoint.pt; the words for no checkpoint stay."""
+    """Return the last four parts, RECIPE/LABEL/SEED/checkpoint.pt, or the words for no checkpoint."""
     return checkpoint if checkpoint in ("", "none") else "/".join(Path(checkpoint).resolve().parts[-4:])
 
 

@@ -82,13 +82,13 @@ ASAM_TIMES = default(vsam.ASAM, "rho") / default(vsam.SAM, "rho")
 
 
 class Section(BaseModel):
-    """Rejects unknown keys and type conversions (`true` is not a number); immutable."""
+    """Rejects unknown keys and type conversions (`true` is not a number). Immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class DataSettings(Section):
-    """Which images; `train` and `test` select balanced subsets, `noise` is the fraction of wrong training labels.
+    """Selection of images: `train` and `test` are balanced subsets, `noise` is the fraction of wrong training labels.
 
     With `held_out`, accuracy is measured on `test` training images that `train` leaves unused, for tuning.
     """
@@ -110,7 +110,7 @@ class DataSettings(Section):
 
 
 class AugmentSettings(Section):
-    """Augmentation of training images; zeros switch a step off."""
+    """Augmentation of training images. Zeros switch a step off."""
 
     padding: Annotated[int, Field(ge=0, le=512)] = default(Augment, "padding")
     flip: Fraction = default(Augment, "flip")
@@ -141,14 +141,14 @@ class VSAMSettings(Section):
 
 
 class ASAMSettings(Section):
-    """As in `vsam.ASAM`; without `rho`, `ASAM_TIMES` the recipe's."""
+    """As in `vsam.ASAM`. The default of `rho` is `ASAM_TIMES` the recipe's."""
 
     rho: NotNegative | None = None
     eta: NotNegative = default(vsam.ASAM, "eta")
 
 
 class BudgetSettings(Section):
-    """As in `vsam.VSAM` with a budget, and its reuse; γ follows from the budget if it is not set."""
+    """As in `vsam.VSAM` with a budget, and its reuse. γ follows from the budget if it is not set."""
 
     budget: PositiveFraction = 0.2
     gamma: Fraction | None = None
@@ -184,7 +184,7 @@ class MESASettings(Section):
 
 
 class SharpnessSettings(Section):
-    """As in `vsam.sharpness.Watch`, on this many stored training images; without `rho`, the recipe's."""
+    """As in `vsam.sharpness.Watch`, on this many stored training images. The default of `rho` is the recipe's."""
 
     every: Count
     samples: Count = 512

@@ -83,10 +83,10 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Style:
-    """How a label is drawn in all figures of a page.
+    """Style of a label in all figures of a page.
 
     Args:
-        number: of the label on the page; `m<number>` is the class of everything that is drawn for it.
+        number: of the label on the page. `m<number>` is the class of everything that is drawn for it.
         place: of its colour in the palette.
         marker, dash: for matplotlib.
     """
@@ -130,7 +130,7 @@ class Point:
 
 
 def styles_for(labels: Iterable[str]) -> dict[str, Style]:
-    """Return a style per label. Eight labels have eight colours; after that, markers and dashes differ.
+    """Return a style per label. Eight labels have eight colours. After that, markers and dashes differ.
 
     Args:
         labels: of all figures that belong together, in the order of the page.
@@ -165,7 +165,7 @@ def curves(
         lines: at least one, with at least one point each.
         styles: by label.
         x, y: the names of the axes.
-        bounds: of the y axis; None fits that end to the data.
+        bounds: of the y axis. None fits that end to the data.
         is_log: a logarithmic y axis.
         is_count: x counts epochs or steps, so it has integer ticks.
     """
@@ -215,7 +215,7 @@ def points(found: Sequence[Point], styles: Styles, *, x: str, y: str) -> Figure:
 
 
 def bars(found: Mapping[str, tuple[float, float, bool]], styles: Styles, *, x: str) -> Figure:
-    """Draw a bar with an error per label; one that has not converged is hollow.
+    """Draw a bar with an error per label. One that has not converged is hollow.
 
     Args:
         found: value, error and whether it converged, by label.
@@ -304,7 +304,7 @@ def svg(figure: Figure, styles: Styles, name: str) -> str:
     Args:
         figure: from this module.
         styles: of all labels on the page.
-        name: unique on the page; part of the element's ids.
+        name: unique on the page, part of the element's ids.
     """
     text = _drawn(figure, "svg").decode()
     text = text[text.index("<svg") :].replace(_INK, "currentColor").replace(_RULE, "var(--rule)")
@@ -420,7 +420,7 @@ def _label_points(figure: Figure, axes: Axes, found: Sequence[Point], styles: St
 
 
 def _is_free(box: Box, outer: Sequence[float], taken: Sequence[Box]) -> bool:
-    """Whether a box is within the outer one and does not overlap any other."""
+    """Return True if a box is within the outer one and does not overlap any other."""
     is_inside = outer[0] <= box[0] and box[2] <= outer[2] and outer[1] <= box[1] and box[3] <= outer[3]
     return is_inside and not any(
         box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3] for other in taken

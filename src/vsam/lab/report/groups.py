@@ -62,7 +62,7 @@ class Group:
     Args:
         recipe, data, model: by name.
         difference: the settings that distinguish it from other groups of the same recipe, or "".
-        slug: for file names; unique in a report.
+        slug: for file names, unique in a report.
         runs: finished and unfinished ones by label, in the order of the table.
     """
 
@@ -95,7 +95,7 @@ class Group:
 
     @property
     def is_validation(self) -> bool:
-        """Whether the runs are trials of a search, which never see the test images."""
+        """True if the runs are trials of a search, which never see the test images."""
         return self.all_runs[0].is_validation
 
     @property
@@ -116,7 +116,7 @@ class Group:
 
     @property
     def is_tiny(self) -> bool:
-        """Whether the recipe was shrunk by --tiny."""
+        """True if the recipe was shrunk by --tiny."""
         return self.recipe.endswith("-tiny")
 
     def length(self, metric: Metric) -> int:
@@ -172,7 +172,7 @@ def labels_of(groups: Iterable[Group]) -> list[str]:
 
 
 def group_runs(paths: Iterable[Path]) -> tuple[list[Group], list[tuple[Run, str]]]:
-    """Read runs; return their groups, and the runs that are in none, each with the reason."""
+    """Read runs. Return their groups, and the runs that are in none, each with the reason."""
     outside: list[tuple[Run, str]] = []
     families: dict[tuple[str, ...], dict[str, list[Run]]] = {}
     for path in paths:
@@ -250,7 +250,7 @@ def _shared_settings(run: Run) -> dict[str, Any]:
 
 
 def _method_settings(run: Run) -> dict[str, Any]:
-    """Return the settings that the run's method reads; for an unknown method, those that any method reads."""
+    """Return the settings that the run's method reads, or for an unknown method those that any method reads."""
     found = flat(run.settings)
     try:
         keys = set(find_method(run.settings["method"]).settings)

@@ -107,7 +107,7 @@ def render(title: str, lead: str, small: str, sections: Sequence[Section], style
         lead: the result in a sentence.
         small: below it, in small print.
         sections: in order.
-        styles: of all labels; each can be switched off.
+        styles: of all labels. Each can be switched off.
     """
     environment = Environment(
         loader=PackageLoader("vsam.lab.report", "."),

@@ -113,7 +113,7 @@ def markdown_table(lines: Sequence[Sequence[str]], left: int = 1) -> str:
 
 
 def latex_table(lines: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Return a heading and lines below it in booktabs, all plain text; columns as above."""
+    """Return a heading and lines below it in booktabs, all plain text, with columns as above."""
     head, *body = map(_latex_line, lines)
     inner = "\n".join([r"\toprule", head, r"\midrule", *body, r"\bottomrule"])
     columns = "l" * left + "r" * (len(lines[0]) - left)

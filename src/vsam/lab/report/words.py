@@ -90,7 +90,7 @@ def _cost(row: Row) -> str:
 
 
 def _decisions(group: Group, rows: Sequence[Row], reference: Row) -> str:
-    """Return which differences to the reference are decided; empty for too few seeds."""
+    """Return which differences to the reference are decided, empty for too few seeds."""
     said: dict[bool, list[str]] = {True: [], False: []}
     theirs = _accuracies(group, reference)
     for row in rows:

@@ -52,9 +52,9 @@ def write_report(
 
     Args:
         folders: of runs, or folders that contain them at any depth.
-        output: the page, a file that ends in .html; figures and tables go to the folder NAME-figures next to it. Or `-`
+        output: the page, a file that ends in .html. Figures and tables go to the folder NAME-figures next to it. Or `-`
             for stdout, which gets only the page.
-        title: of the page; default: what was run.
+        title: of the page, default: what was run.
         figures: whether to write figures and tables for papers too.
         say: called with the progress.
 

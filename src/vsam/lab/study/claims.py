@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 STUDIES = ("table1", "ablation", "alpha", "gamma", "norms", "lsq")
-"""If a method is in several studies of a group, the one with the most seeds counts; of ties, the first of these."""
+"""If a method is in several studies of a group, the one with the most seeds counts. Of ties, the first of these."""
 
 Word = Literal["supported", "not supported", "contradicted", "undecided", "not run"]
 Rule = Callable[[Interval], Word]
@@ -58,12 +58,12 @@ LEGEND = (
 
 
 class NotRun(Exception):
-    """A claim needs a run that does not exist; the message says which."""
+    """A claim needs a run that does not exist. The message says which."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """The rows of one model on one dataset with one recipe at one scale, by study; quantized runs are apart."""
+    """The rows of one model on one dataset with one recipe at one scale, by study. Quantized runs are apart."""
 
     name: str
     scale: str
@@ -119,7 +119,7 @@ class Verdict:
     Args:
         claim: in a sentence.
         group: the runs it was judged on, by name.
-        scale: tiny, small or paper; empty if it was not run.
+        scale: tiny, small or paper, empty if it was not run.
         paper: the paper's number, marked as the paper's.
         effect: ours, with its interval over seeds, if any.
         unit: of the effect.
@@ -192,9 +192,9 @@ class Claim:
 
     Args:
         sentence: the claim.
-        study: whose groups are always reported; others are if they have everything it needs.
+        study: whose groups are always reported. Others are if they have everything it needs.
         unit: of the effect.
-        paper: the paper's own effect, from a table of the study; or its words.
+        paper: the paper's own effect, from a table of the study, or its words.
         measure: our effect in a group, the rule that decides, and why.
         by_gamma: judge vSAM also with each γ of the γ study.
         note: on the paper's number.
@@ -396,7 +396,7 @@ def _over_alpha(key: str, margin: float | None) -> Callable[[Group], Measured]:
 
 
 def _psf_grows(group: Group) -> Measured:
-    """Judged on SAM's runs, which compute the PSF at every step; on vSAM's if there are none."""
+    """Judge SAM's runs, which compute the PSF at every step, or vSAM's if there are none."""
     rows = [row for row in group.rows.get("norms", ()) if row.get("psf_norms") and row["method"] in ("sam", "vsam")]
     if not rows:
         raise NotRun("no row of vsam study norms with the norms of SAM or vSAM")
@@ -415,7 +415,7 @@ def _psf_grows(group: Group) -> Measured:
 
 
 def _gap(ours: str, theirs: str) -> Callable[[Table], float | None]:
-    """The paper's own difference; for methods that it did not run, to the number that it quotes."""
+    """Return the paper's own difference, or for methods that it did not run, the difference to the number it quotes."""
     return lambda table: (
         table[ours].accuracy - table.get(theirs, table.get(f"{theirs}-published", table[ours])).accuracy
     )
@@ -543,7 +543,7 @@ def to_markdown(verdicts: Sequence[Verdict]) -> str:
 
 
 def read_studies(folder: Path, names: Sequence[str] = STUDIES) -> dict[str, dict[str, Any]]:
-    """Return the studies in a folder by name; other files are ignored."""
+    """Return the studies in a folder by name. Other files are ignored."""
     found = {}
     for path in (folder / f"{name}.json" for name in names):
         if not path.exists():
@@ -559,7 +559,7 @@ def read_studies(folder: Path, names: Sequence[str] = STUDIES) -> dict[str, dict
 
 
 def judged(folder: Path) -> tuple[str, list[list[str]]] | None:
-    """Return the tally and the verdict table of a folder's studies; None if it has none."""
+    """Return the tally and the verdict table of a folder's studies, or None if it has none."""
     studies = read_studies(folder)
     return overview(judge(studies)) if studies else None
 

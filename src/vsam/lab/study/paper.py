@@ -32,10 +32,10 @@ _FREE = {"name", "method", "variant", "seed", "channels_last", "compile", "norms
 
 @dataclass(frozen=True)
 class Published:
-    """A number that the paper prints; None where it has none.
+    """A number that the paper prints, or None where it has none.
 
     Args:
-        accuracy: test accuracy in percent; in the authors' code, that of the best epoch.
+        accuracy: test accuracy in percent. In the authors' code, that of the best epoch.
         std: its standard deviation over three seeds.
         samples: second gradients of 78,200 steps.
         ais: images per second on an RTX 3090.
@@ -50,7 +50,7 @@ class Published:
 
 
 def published(study: str, model: str, data: str) -> dict[str, Published]:
-    """Return a table by method or varied value; empty if the paper has none.
+    """Return a table by method or varied value, empty if the paper has none.
 
     Rows such as `esam-published` are quoted by the paper from the method's own paper.
 

@@ -72,7 +72,7 @@ def run_study(
         scale: tiny, small or paper.
         parts: all its recipes, by part. The record has all that are finished.
         wanted: those to train.
-        out: the folder of all studies; runs that several of them need are trained once.
+        out: the folder of all studies. Runs that several of them need are trained once.
         data_dir, device: as for `compare`.
         train, observe: likewise.
     """

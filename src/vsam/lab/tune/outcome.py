@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 
 
 def rows_of(search: Search) -> list[dict[str, Any]]:
-    """Return the trials in plain types; accuracies are those on the held-out images after the last epoch."""
+    """Return the trials in plain types. Accuracies are those on the held-out images after the last epoch."""
     return [_row(search, trial) for trial in search.trials()]
 
 
@@ -39,7 +39,7 @@ def _row(search: Search, trial: FrozenTrial) -> dict[str, Any]:
 
 
 def best_first(rows: Sequence[Row]) -> list[Row]:
-    """Return the completed trials; ties in accuracy are broken by loss, then by number."""
+    """Return the completed trials. Ties in accuracy are broken by loss, then by number."""
     complete = [row for row in rows if row["state"] == "complete"]
     return sorted(complete, key=lambda row: (-row["accuracy"], math.inf if row["loss"] is None else row["loss"]))
 
@@ -68,7 +68,7 @@ def to_json(search: Search, command: str, rows: Sequence[Row]) -> str:
 
 
 def to_recipe(search: Search, command: str, rows: Sequence[Row]) -> str:
-    """Return a recipe file with the settings of the best trial; at least one must be complete."""
+    """Return a recipe file with the settings of the best trial. At least one must be complete."""
     best = best_first(rows)[0]
     recipe = change(search.recipe, best["settings"], name=f"{search.recipe.name}-tuned")
     minutes = sum(row["seconds"] or 0 for row in rows) / 60

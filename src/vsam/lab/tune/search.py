@@ -62,10 +62,10 @@ class Search:
     trial depend on the recipe's seed, its number and earlier results alone, so a resumed search tries the same ones.
 
     Args:
-        recipe: what every trial trains, except for the searched settings; its seed is also the search's.
+        recipe: what every trial trains, except for the searched settings. Its seed is also the search's.
         space: the searched settings.
-        seeds: runs per trial, at least 1; their mean counts.
-        folder: of the search; trials train below it.
+        seeds: runs per trial, at least 1. Their mean counts.
+        folder: of the search. Trials train below it.
         dataset: from `hold_out`.
         device: to train on.
         storage: URL of a database that several folders share, or None for a file in the folder.
@@ -105,12 +105,12 @@ class Search:
             raise
 
     def run(self, trials: int, progress: Shown, deadline: float | None = None) -> int:
-        """Train until the search has so many trials; returns how many were trained here.
+        """Train until the search has so many trials, and return how many were trained here.
 
         Args:
             trials: total number, whoever trains them.
             progress: shows the runs.
-            deadline: on the `time.monotonic` clock; after it, the search stops at the end of an epoch.
+            deadline: on the `time.monotonic` clock. After it, the search stops at the end of an epoch.
         """
         num_trained = 0
         with deferred_interrupt() as is_interrupted, _storage_errors(self._url):
@@ -166,7 +166,7 @@ class Search:
         return self._open()
 
     def _open(self) -> tuple[RDBStorage, Study]:
-        """Open the database; its study must be this search."""
+        """Open the database. Its study must be this search."""
         settings = {
             "recipe": canonical_settings(self.recipe.model_dump()),
             "search": ",".join(map(str, self.space)),
@@ -233,7 +233,7 @@ class Search:
         trial.set_user_attr("sign", {"place": self._place, "time": time.time()})
 
     def _train(self, trial: Trial, progress: Shown | None, is_over: Any) -> None:
-        """Train a trial and tell Optuna; a failed one is told as pruned, so that the sampler avoids its settings."""
+        """Train a trial and tell Optuna. A failed one is told as pruned, so that the sampler avoids its settings."""
         facts: dict[str, Any] = {"device": describe_environment(self.device)["device"]}
         state = TrialState.PRUNED
         with ExitStack() as opened:

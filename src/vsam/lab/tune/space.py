@@ -28,7 +28,7 @@ class Range:
         key: of the recipe, dotted.
         low: the smallest value.
         high: the largest one, above `low`.
-        log: whether to search on a log scale; `low` must then be positive.
+        log: whether to search on a log scale. `low` must then be positive.
         whole: whether only integers are allowed.
     """
 
@@ -60,7 +60,7 @@ def choose_space(text: str | None, load: Callable[[Sequence[str]], Recipe]) -> t
     """Parse the ranges that the user wrote, like `rho=0.02:0.5:log,vsam.alpha=0.05:0.4`, or those of the method.
 
     Args:
-        text: comma-separated ranges; None for the method's own.
+        text: comma-separated ranges, or None for the method's own.
         load: loads the recipe with more `key=value` changes, which checks keys and bounds.
     """
     recipe = load(())
