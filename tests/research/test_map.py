@@ -1,0 +1,137 @@
+"""The map: a plan whose searches and seeds follow its rules, and a runner that resumes."""
+
+import json
+import tomllib
+from dataclasses import asdict
+
+import pytest
+import torch
+from torch import nn
+
+from research.map import run as runner
+from research.map.plan import HERE, Plan, Results, explore, read_plan
+from research.map.train import round_to_4_bits
+
+TINY = tomllib.loads("""
+seeds = [0, 1]
+more_seeds = [2]
+tuning_seeds = [100]
+extensions = 1
+curve = 2
+horizons = [0.1, 1.0]
+held_out = 30
+test = 30
+eight_seeds = ["small"]
+changes = []
+[base.sgd]
+lr = [0.05, 0.1]
+weight_decay = [0.001, 0.002]
+[method.sam]
+rho = [0.1, 0.2]
+[setting.small]
+data = "fashion-mini"
+model = "resnet8"
+train = 40
+epochs = 1
+noise = 0.2
+augment = true
+""")
+
+
+def scored(run):
+    """Measurements that are best at lr 0.05, weight decay 0.002 and rho 0.2, the last of its list."""
+    score = (
+        50 - 100 * abs(run.lr - 0.05) + 1000 * run.weight_decay * (run.weight_decay < 0.003) + run.rho * (run.rho < 0.3)
+    )
+    averages = [{"horizon": horizon, "held_out_accuracy": score - horizon} for horizon in run.horizons]
+    return {"held_out_accuracy": score, "averages": averages}
+
+
+def test_a_list_grows_at_its_ends_only_so_often():
+    grows = lambda value: value  # noqa: E731
+    known = {0.1, 0.2, 0.4}
+    missing, _ = explore([0.1, 0.2], lambda value: grows(value) if value in known else None, extensions=2)
+    assert missing == [0.8]
+    missing, choice = explore([0.1, 0.2], grows, extensions=2)
+    assert (missing, choice.value, choice.is_at_end) == ([], 0.8, True)
+    _, choice = explore([0.1, 0.2, 0.4], lambda value: -abs(value - 0.2), extensions=2)
+    assert (choice.value, choice.is_at_end) == (0.2, False)
+    _, choice = explore([0.1, 0.2], lambda value: 1.0, extensions=2)
+    assert choice.value == 0.025  # the smaller of two equal ones, down to the last extension
+
+
+def test_the_runs_of_a_setting_follow_from_each_other():
+    plan = Plan(TINY)
+    setting, done, rounds = plan.settings["small"], Results(), []
+    while due := plan.due(setting, done):
+        rounds.append([(run.phase, run.method, run.seed, run.lr, run.weight_decay, run.rho, run.epochs) for run in due])
+        for run in due:
+            done.add(json.loads(json.dumps({"run": asdict(run), **scored(run)})))
+    tune = [[one[3:6] for one in found if one[0] == "tune"] for found in rounds]
+    assert tune[:3] == [[(0.05, 0.002, 0.0), (0.1, 0.002, 0.0)], [(0.025, 0.002, 0.0)], [(0.05, 0.001, 0.0)]]
+    assert tune[3:6] == [[(0.05, 0.004, 0.0)], [(0.05, 0.002, 0.1), (0.05, 0.002, 0.2)], [(0.05, 0.002, 0.4)]]
+    confirming = rounds[-1]
+    assert {one[2] for one in confirming} == {0, 1, 2}
+    assert confirming[:3] == [
+        ("confirm", "base", 0, 0.05, 0.002, 0.0, 1),
+        ("confirm", "base", 0, 0.05, 0.002, 0.0, 2),
+        ("confirm", "sam", 0, 0.05, 0.002, 0.2, 1),
+    ]
+    _, chosen = plan.choose(setting, done)
+    assert chosen["horizon"].value == 0.1
+    assert chosen["sam"].value == 0.2
+
+
+@pytest.mark.slow
+def test_the_runner_resumes_and_measures(tmp_path, monkeypatch):
+    plan = Plan(TINY)
+    settings, path = list(plan.settings.values()), tmp_path / "small.jsonl"
+    assert not runner.run_study(plan, settings, tmp_path, None, 1, 0.0, "command")
+    assert runner.run_study(plan, settings, tmp_path, None, 1, 1.0, "command")
+    text = path.read_text(encoding="utf-8")
+    monkeypatch.setattr(runner, "train", None)  # nothing is left to run
+    assert runner.run_study(plan, settings, tmp_path, None, 1, 1.0, "command")
+    assert path.read_text(encoding="utf-8") == text
+    lines = list(map(json.loads, text.splitlines()))
+    confirmed = [line for line in lines if line["run"]["phase"] == "confirm"]
+    assert len(confirmed) == 3 * 3
+    for line in confirmed:
+        assert {"accuracy", "loss", "four_bits", "early", "curve", "train"} <= line.keys()
+        assert line["passes"] == (2 if line["run"]["method"] == "sam" else 1)
+        assert 0 <= line["train"]["memorised"] <= 100
+    assert all("accuracy" not in line for line in lines if line["run"]["phase"] == "tune")
+
+
+def test_weights_are_rounded_per_output_channel():
+    layer = nn.Linear(2, 2)
+    layer.weight.data = torch.tensor([[7.0, 2.4], [0.7, 0.26]])
+    rounded = round_to_4_bits(nn.Sequential(layer))[0].weight
+    assert torch.equal(layer.weight.data, torch.tensor([[7.0, 2.4], [0.7, 0.26]]))
+    torch.testing.assert_close(rounded.data, torch.tensor([[7.0, 2.0], [0.7, 0.3]]))
+
+
+def test_the_plan_has_enough_settings_and_names_the_eight_seeds():
+    plan = read_plan()
+    assert len(plan.settings) >= 16
+    assert set(plan.content["eight_seeds"]) <= set(plan.settings)
+    assert {len(plan.seeds(setting)) for setting in plan.settings.values()} == {3, 8}
+    seeds = {*plan.content["seeds"], *plan.content["more_seeds"]}
+    assert not seeds & set(plan.content["tuning_seeds"])
+    for row in (*plan.content["base"].values(), *plan.content["method"].values()):
+        assert all(len(values) >= 4 for values in row.values())
+
+
+def test_every_result_is_one_that_the_plan_asks_for():
+    plan = read_plan()
+    names = {path.stem for path in (HERE / "results").glob("*.jsonl")}
+    assert names <= set(plan.settings)
+    for name in names:
+        setting, found, done = (
+            plan.settings[name],
+            runner.read_results(HERE / "results", plan.settings[name]),
+            Results(),
+        )
+        while known := [line for run in plan.due(setting, done) if (line := found.get(run))]:
+            for line in known:
+                done.add(line)
+        assert done.lines == found.lines, name
