@@ -56,6 +56,7 @@ Base = str | Callable[[Any], torch.optim.Optimizer]
 METHODS: dict[str, Callable[..., vsam.SharpnessAware]] = {
     "sam": lambda base, **options: vsam.SAM(base, **options),
     "sam-5": lambda base, **options: vsam.SAM(base, every=5, **options),
+    "sam-late": lambda base, **options: vsam.SAM(base, last=0.5, total_steps=LENGTH, **options),
     "asam": lambda base, **options: vsam.ASAM(base, **options),
     "looksam-5": lambda base, **options: vsam.LookSAM(base, every=5, **options),
     "ae-sam": lambda base, **options: vsam.AESAM(base, total_steps=LENGTH, **options),

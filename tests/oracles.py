@@ -22,6 +22,7 @@ __all__ = [
     "VSAM",
     "WSAM",
     "AdamW",
+    "AdaptiveMSAM",
     "FriendlySAM",
     "LookSAM",
     "ReleasedVSAM",
@@ -152,14 +153,15 @@ class Twin:
 
 
 class SAM(Twin):
-    """SAM, and SAM-k: step 1 samples, then every k-th."""
+    """SAM, SAM-k (step 1 samples, then every k-th), and late SAM, which samples from step `first` on."""
 
-    def __init__(self, base: Base, rho: float | Tensor, every: int = 1) -> None:
+    def __init__(self, base: Base, rho: float | Tensor, every: int = 1, first: int = 1) -> None:
         super().__init__(base, rho)
-        self.every = every
+        self.every, self.first = every, first
 
     def direction(self, w: Tensor, g: Tensor, gradient: Gradient) -> Tensor:
-        self.sampled.append(len(self.sampled) % self.every == 0)
+        number = len(self.sampled) + 1
+        self.sampled.append(number >= self.first and (number - 1) % self.every == 0)
         return self.sharp(w, g, gradient) if self.sampled[-1] else g
 
 
@@ -216,7 +218,24 @@ class MSAM(Twin):
         if self.sampled[-1]:
             return self.base(w, self.sharp(w, gradient(w), gradient))
         v = self.base.first if isinstance(self.base, AdamW) else self.base.velocity  # type: ignore[union-attr]
-        return self.base(w, gradient(w + self.offset * v / (v.norm() + 1e-12) if number else w))
+        t = self.units(w)
+        return self.base(w, gradient(w + self.offset * t * t * v / ((t * v).norm() + 1e-12) if number else w))
+
+    def units(self, w: Tensor) -> Tensor:
+        """The units of the radius, per coordinate."""
+        return torch.ones_like(w)
+
+
+class AdaptiveMSAM(MSAM):
+    """MSAM with e = −ρ·t²v / (‖t v‖ + 1e-12), t = |w| + η on matrices and 1 elsewhere."""
+
+    def __init__(self, base: "SGD | AdamW", rho: float, eta: float, is_matrix: Tensor) -> None:
+        super().__init__(base, rho, sign=-1)
+        self.eta, self.is_matrix = eta, is_matrix
+
+    def units(self, w: Tensor) -> Tensor:
+        """t."""
+        return torch.where(self.is_matrix, w.abs() + self.eta, 1.0)
 
 
 class GSAM(Twin):

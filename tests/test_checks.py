@@ -21,6 +21,8 @@ FRACTION = [*NO_NUMBERS, -0.1, 1.1, 1e100]
 COUNT = ["5", None, True, 2.5, 1.0, math.nan, math.inf, -1]
 POSITIVE_COUNT = [*COUNT, 0]
 
+LENGTH = [value for value in POSITIVE_COUNT if value is not None]
+
 VARIATION: dict[str, list[Any]] = {
     "alpha": NOT_NEGATIVE,
     "window": [*POSITIVE_COUNT, 1, 9],
@@ -39,7 +41,7 @@ PARTS: Table = {
     "Every": (vsam.Every, {"k": POSITIVE_COUNT}),
     "GradientThreshold": (
         lambda **given: vsam.GradientThreshold(**{"total_steps": 100} | given),
-        {"total_steps": POSITIVE_COUNT, "delta": [*FRACTION, 1], "low": NUMBER, "high": NUMBER},
+        {"total_steps": LENGTH, "delta": [*FRACTION, 1], "low": NUMBER, "high": NUMBER},
     ),
     "Variation": (vsam.Variation, VARIATION),
     "ReleasedVariation": (vsam.ReleasedVariation, VARIATION),
@@ -74,7 +76,7 @@ METHODS: Table = {
     ),
     "AESAM": (
         lambda **given: vsam.AESAM(make_base(), **{"total_steps": 100} | given),
-        {"rho": NOT_NEGATIVE, "total_steps": POSITIVE_COUNT, "delta": [*FRACTION, 1], "low": NUMBER, "high": NUMBER},
+        {"rho": NOT_NEGATIVE, "total_steps": LENGTH, "delta": [*FRACTION, 1], "low": NUMBER, "high": NUMBER},
     ),
     "ESAM": (
         lambda **given: vsam.ESAM(make_base(), **given),

@@ -60,7 +60,7 @@ FREE: list[tuple[vsam.When, vsam.Where, vsam.Between]] = [
     (Variation(), GlobalNorm(), Orthogonal()),
     (Every(5), GlobalNorm(), Decayed()),
     (vsam.Even(0.2), GlobalNorm(), Decayed()),
-    (vsam.Tail(0.2, 100), GlobalNorm(), Plain()),
+    (vsam.Tail(0.2, 100), GlobalNorm(), Decayed()),
     (Always(), vsam.Momentum(0.05, sign=1), Plain()),
     (Every(5), GlobalNorm(), vsam.Displaced(vsam.Momentum(0.05, sign=1))),
     (Every(5), AdaptiveNorm(), Plain()),

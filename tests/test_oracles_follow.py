@@ -25,6 +25,10 @@ Maker = Callable[[Any], Any]
 METHODS: dict[str, tuple[Callable[..., vsam.SharpnessAware], Maker]] = {
     "sam": (lambda b, m: vsam.SAM(b, model=m, rho=0.1), lambda b: oracles.SAM(b, 0.1)),
     "sam-5": (lambda b, m: vsam.SAM(b, model=m, rho=0.1, every=5), lambda b: oracles.SAM(b, 0.1, every=5)),
+    "sam-late": (
+        lambda b, m: vsam.SAM(b, model=m, rho=0.1, last=0.4, total_steps=STEPS),
+        lambda b: oracles.SAM(b, 0.1, first=151),
+    ),
     "asam": (
         lambda b, m: vsam.ASAM(b, model=m, rho=0.6, eta=0.02),
         lambda b: oracles.ASAM(b, 0.6, 0.02, is_matrix()),
@@ -40,6 +44,10 @@ METHODS: dict[str, tuple[Callable[..., vsam.SharpnessAware], Maker]] = {
     "msam": (
         lambda b, m: vsam.MSAM(b, model=m, rho=0.3),
         lambda b: oracles.MSAM(b, 0.3, sign=-1),
+    ),
+    "msam-adaptive": (
+        lambda b, m: vsam.MSAM(b, model=m, rho=0.9, adaptive=True, eta=0.02),
+        lambda b: oracles.AdaptiveMSAM(b, 0.9, 0.02, is_matrix()),
     ),
     "every fourth × displaced": (
         lambda b, m: vsam.SharpnessAware(

@@ -14,7 +14,12 @@ from vsam.parts import Part, When, Where
 
 KINDS = [getattr(vsam, name) for part in (vsam.when, vsam.where, vsam.between) for name in part.__all__]
 PARTS: list[Part] = [
-    *(kind() for kind in KINDS if not any(one.default is one.empty for one in signature(kind).parameters.values())),
+    *(
+        kind()
+        for kind in KINDS
+        if kind is not vsam.GradientThreshold
+        and not any(one.default is one.empty for one in signature(kind).parameters.values())
+    ),
     vsam.Every(1),
     vsam.Every(7),
     vsam.Tail(0.25, total_steps=100),

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from vsam.registry import create, list_methods
     from vsam.trajectory import MESALoss, SAFLoss
     from vsam.when import Always, Bernoulli, Even, Every, GradientThreshold, ReleasedVariation, Tail, Variation
-    from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, Momentum, PartOfBatch, RandomSubset
+    from vsam.where import AdaptiveMomentum, AdaptiveNorm, Friendly, GlobalNorm, Momentum, PartOfBatch, RandomSubset
 
 # fmt: off
 __all__ = [
-    "AESAM", "ASAM", "ESAM", "GSAM", "MSAM", "SAM", "VSAM", "WSAM", "AdaptiveNorm", "Always", "Bernoulli", "Between",
-    "Decayed", "Displaced", "Even", "Every", "Friendly", "FriendlySAM", "GlobalNorm",
+    "AESAM", "ASAM", "ESAM", "GSAM", "MSAM", "SAM", "VSAM", "WSAM", "AdaptiveMomentum", "AdaptiveNorm", "Always",
+    "Bernoulli", "Between", "Decayed", "Displaced", "Even", "Every", "Friendly", "FriendlySAM", "GlobalNorm",
     "GradientThreshold", "KnowsBefore", "LookSAM", "MESALoss", "Momentum", "Orthogonal", "PartOfBatch", "Plain",
     "RandomSubset", "ReleasedVariation", "SAFLoss", "SharpnessAware", "StepRecord", "SurrogateGap", "Tail",
     "Variation", "Weighted", "When", "Where", "amp", "between", "create", "distributed", "list_methods", "quantize",

@@ -8,12 +8,12 @@ from typing import Literal, ParamSpec, Unpack
 from torch import nn
 
 from vsam.between import Decayed, Orthogonal, Plain, SurrogateGap, Weighted
-from vsam.checks import check_budget, check_fraction
+from vsam.checks import check_budget, check_fraction, check_switch
 from vsam.optimizer import Bases, Options, SharpnessAware
 from vsam.parts import When
 from vsam.selection import ESAM
-from vsam.when import Always, Even, Every, GradientThreshold, ReleasedVariation, Variation
-from vsam.where import AdaptiveNorm, Friendly, GlobalNorm, Momentum, PartOfBatch
+from vsam.when import Always, Even, Every, GradientThreshold, ReleasedVariation, Tail, Variation
+from vsam.where import AdaptiveMomentum, AdaptiveNorm, Friendly, GlobalNorm, Momentum, PartOfBatch
 
 __all__ = ["AESAM", "ASAM", "ESAM", "GSAM", "MSAM", "SAM", "VSAM", "WSAM", "FriendlySAM", "LookSAM"]
 
@@ -22,16 +22,18 @@ P = ParamSpec("P")
 
 
 class SAM(SharpnessAware):
-    """Sharpness-aware minimization, and SAM-k with `every=k`.
+    """Sharpness-aware minimization: at every step, every k-th step, or late in the run.
 
     Args:
         base, model, options: as in `SharpnessAware`.
         rho: ρ ≥ 0, the radius.
-        every: k, the steps from one sample to the next.
+        every: k, the steps from one sample to the next (SAM-k).
+        last: the fraction of the run, at its end, in which steps are sampled (late SAM). Default: the whole run.
+        total_steps: the length of the run, for `last`. The integrations know it.
         only: "norm" to perturb the parameters of normalisation layers only (SAM-ON); it needs `model`.
         share: the fraction of the batch that gives the direction, in (0, 1]: see `PartOfBatch` for the closure below 1.
 
-    Cost: 1 + 1/k passes per step, 1 + share/k with a share.
+    Cost: 1 + 1/k passes per step, 1 + last with `last`, 1 + share/k with a share.
     Reference: Foret et al., Sharpness-Aware Minimization for Efficiently Improving Generalization, ICLR 2021.
 
     Example:
@@ -46,12 +48,18 @@ class SAM(SharpnessAware):
         model: Network = None,
         rho: float = 0.05,
         every: int = 1,
+        last: float | None = None,
+        total_steps: int | None = None,
         only: Literal["norm"] | None = None,
         share: float = 1.0,
         **options: Unpack[Options],
     ) -> None:
+        if last is None and total_steps is not None:
+            raise ValueError("total_steps= is the length of the run for last=: write last=0.2, or leave it out.")
+        if last is not None and every != 1:
+            raise ValueError(f"every={every} and last={last} both choose the sampled steps: leave one out.")
         when, part = Every(every), PartOfBatch(rho, share, only)
-        chosen = Always() if when.k == 1 else when
+        chosen = Tail(last, total_steps) if last is not None else Always() if when.k == 1 else when
         where = GlobalNorm(rho, only) if part.share == 1 else part
         super().__init__(base, model=model, **options, when=chosen, where=where)
 
@@ -134,16 +142,30 @@ class MSAM(SharpnessAware):
     Args:
         base, model, options: as in `SharpnessAware`; the base needs momentum: SGD, Adam or AdamW.
         rho: ρ ≥ 0, the radius; much larger than SAM's, tune it separately.
-        sign: −1 is MSAM; 1 perturbs along the averaged gradient, with SAM's own ρ: experimental.
+        adaptive: measure the radius in units of the weights, as ASAM does.
+        eta: η ≥ 0, lets weights near zero move if `adaptive`.
+        only: "norm" to perturb the parameters of normalisation layers only; it needs `model`.
+        sign: −1 is MSAM; 1 perturbs along the averaged gradient, which its authors tried and rejected.
 
     Cost: one pass per step, a transient copy of the weights. `step` needs a closure, and returns the loss at w + e.
-    Reference: Becker et al., Momentum-SAM: Sharpness Aware Minimization without Computational Overhead, 2024.
+    Reference: Becker et al., Momentum-SAM: Sharpness Aware Minimization without Computational Overhead, NeurIPS 2025.
     """
 
     def __init__(
-        self, base: Bases, *, model: Network = None, rho: float = 3.0, sign: int = -1, **options: Unpack[Options]
+        self,
+        base: Bases,
+        *,
+        model: Network = None,
+        rho: float = 3.0,
+        adaptive: bool = False,
+        eta: float = 0.01,
+        only: Literal["norm"] | None = None,
+        sign: int = -1,
+        **options: Unpack[Options],
     ) -> None:
-        super().__init__(base, model=model, **options, where=Momentum(rho, sign))
+        moved = AdaptiveMomentum(rho, sign, eta, only)
+        where = moved if check_switch("adaptive", adaptive) else Momentum(rho, sign, only)
+        super().__init__(base, model=model, **options, where=where)
 
 
 class WSAM(SharpnessAware):
@@ -200,7 +222,8 @@ class AESAM(SharpnessAware):
     Args:
         base, model, options: as in `SharpnessAware`.
         rho: ρ ≥ 0, the radius.
-        total_steps, delta, low, high: the length of the run and the threshold, as in `GradientThreshold`.
+        total_steps, delta, low, high: the length of the run and the threshold, as in `GradientThreshold`. The
+            integrations know the length.
 
     Cost: about 1.5 passes per step, and one device sync per step for the gradient norm.
     Reference: Jiang et al., An Adaptive Policy to Employ Sharpness-Aware Minimization, ICLR 2023.
@@ -210,9 +233,9 @@ class AESAM(SharpnessAware):
         self,
         base: Bases,
         *,
-        total_steps: int,
         model: Network = None,
         rho: float = 0.05,
+        total_steps: int | None = None,
         delta: float = 0.9,
         low: float = -1.0,
         high: float = 1.0,

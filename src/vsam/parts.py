@@ -15,6 +15,7 @@ from torch import Tensor
 __all__ = [
     "Between",
     "KnowsBefore",
+    "KnowsLength",
     "Part",
     "When",
     "Where",
@@ -84,6 +85,9 @@ class When(Part):
         """Decide on ‖g‖, which costs a device sync. Called again if the step fails: change state in `advance` only."""
         raise NotImplementedError
 
+    def set_total_steps(self, total_steps: int | None) -> None:
+        """Set the length of the run. Rules that do not depend on it ignore it."""
+
     def observe(self, psf_norm: Tensor, grad_norm: Tensor) -> None:
         """Record a sample's ‖PSF‖ and ‖g‖ over the watched tensors. Reading them here would cost a device sync.
 
@@ -96,6 +100,29 @@ class When(Part):
     def details(self) -> dict[str, float | None]:
         """More fields for the step's record."""
         return {}
+
+
+class KnowsLength(When):
+    """A rule that depends on the length of the run, which an integration may set after the construction."""
+
+    total_steps: int | None = None
+
+    def set_total_steps(self, total_steps: int | None) -> None:
+        """Set the length of the run, if it is not known yet."""
+        from vsam.checks import check_count
+
+        if total_steps is not None and self.total_steps is None:
+            self.total_steps = check_count("total_steps", total_steps, least=1, why="it is the length of the run")
+
+    @property
+    def length(self) -> int:
+        """T, the length of the run. Raises if it is not known."""
+        if self.total_steps is None:
+            raise ValueError(
+                f"{type(self).__name__} needs the length of the run: pass total_steps=num_epochs * len(loader) to the "
+                "optimizer."
+            )
+        return self.total_steps
 
 
 class Where(Part):

@@ -163,12 +163,9 @@ def create(name: str, base: "Bases", *, model: "nn.Module | None" = None, **sett
             raise ValueError(f"{name} means {setting}={value!r}: leave out {setting}=, or use vsam.{row.kind}.")
         if setting not in known:
             raise ValueError(f"{name} has no setting {setting!r}.{_nearest(setting, free)} Known: {', '.join(free)}.")
-    missing = [one for one, is_needed in known.items() if is_needed and one not in settings]
     if row.needs and not any(one in settings for one in row.needs):
-        missing.append(row.needs[0])
-    if missing:
-        given = ", ".join(f"{one}=…" for one in missing)
-        raise ValueError(f"{name} needs {' and '.join(missing)}: write vsam.create({name!r}, base, {given}).")
+        needed = row.needs[0]
+        raise ValueError(f"{name} needs {needed}: write vsam.create({name!r}, base, {needed}=…).")
     return kind(base, model=model, **{**row.defaults, **settings, **row.fixed})
 
 

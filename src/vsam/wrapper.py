@@ -102,6 +102,10 @@ class Wrapper(Optimizer):
             weakref.finalize(self, self._recorder.forget)
             misuse.notice_others(self, model)
 
+    def set_total_steps(self, total_steps: int) -> None:
+        """Set the length of the run, for rules that depend on it and were given none. Integrations call it."""
+        itself(self).when.set_total_steps(total_steps)
+
     @property
     def num_samples(self) -> int:
         """The number of second gradients taken."""

@@ -19,10 +19,11 @@ from contract_table import (
     through_a_file,
     trained_by_base_alone,
 )
-from vsam import Always, Decayed, Displaced, Every, GlobalNorm, GradientThreshold, Momentum, Variation
+from vsam import AdaptiveMomentum, Always, Decayed, Displaced, Every, GlobalNorm, GradientThreshold, Momentum, Variation
 
 MIXTURES = {
     "msam": {"where": Momentum(0.3)},
+    "adaptive": {"where": AdaptiveMomentum(0.3)},
     "climbing": {"where": Momentum(0.1, sign=1), "when": Every(3)},
     "displaced": {"when": Every(4), "between": Displaced(Momentum(0.1, sign=1))},
 }
@@ -86,7 +87,8 @@ def test_one_pass_away_from_the_weights_and_the_record_says_so(name: str, base: 
         is_away = any(not torch.equal(p, w) for p, w in zip(run.seen[num_passes], before, strict=True))
         assert record.displaced == is_away
     displaced = [record.displaced for record in run.records]
-    expected = {"msam": [n > 0 for n in range(12)], "climbing": [n % 3 == 0 and n > 0 for n in range(12)]}
+    expected = {name: [n > 0 for n in range(12)] for name in ("msam", "adaptive")}
+    expected |= {"climbing": [n % 3 == 0 and n > 0 for n in range(12)]}
     assert displaced == expected.get(name, [n % 4 != 0 for n in range(12)])
     assert run.optimizer.num_samples == (3 if name == "displaced" else 0)
     assert run.optimizer.cost == 1 + run.optimizer.num_samples / 12 == run.optimizer.expected_cost
@@ -196,7 +198,9 @@ def test_what_knows_no_offset_or_has_no_momentum_is_refused() -> None:
         vsam.MSAM(torch.optim.SGD(network().parameters(), lr=0.1))
     with pytest.raises(ValueError, match="decides after"):
         _Run("displaced", when=GradientThreshold(9))
-    assert _Run("msam", when=Always()).optimizer.describe().count("Published as MSAM (Becker et al., 2024)") == 1
+    assert (
+        _Run("msam", when=Always()).optimizer.describe().count("Published as MSAM (Becker et al., NeurIPS 2025)") == 1
+    )
     assert "experimental" in _Run("climbing", when=Always()).optimizer.describe()
 
 

@@ -10,7 +10,8 @@ from vsam.lab.methods import METHODS
 from vsam.quantize import integer_weights
 
 SAMPLES = {"sgd": 0, "saf": 0, "mesa": 0, "msam": 0, "sam-5": 3, "sam-10": 2, "looksam-5": 3, "vsam-budget": 3}
-SAMPLES |= {"tail": 2, "displaced": 3} | dict.fromkeys(("ae-sam", "vsam", "vsam-a", "bernoulli"))
+SAMPLES |= {"sam-late": 2, "msam-adaptive": 0, "displaced": 3}
+SAMPLES |= dict.fromkeys(("ae-sam", "vsam", "vsam-a", "bernoulli"))
 """Of 12 steps, by methods that do not sample all; None for those that decide during training."""
 
 

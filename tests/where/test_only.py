@@ -39,7 +39,8 @@ def _closure(model: nn.Module, seen: list[list[Tensor]]) -> Callable[[], Tensor]
 PARTS: dict[str, vsam.Where] = {
     name: getattr(vsam, name)(0.1, only="norm", **({"beta": 1.0} if name == "RandomSubset" else {}))
     for name in vsam.where.__all__
-    if name not in ("Momentum", "PartOfBatch")  # whose offsets are not along the gradient of the batch
+    if name
+    not in ("AdaptiveMomentum", "Momentum", "PartOfBatch")  # whose offsets are not along the gradient of the batch
 }
 
 

@@ -235,13 +235,12 @@ def check_no_checkpoint(entry: str) -> None:
         )
 
 
-def settings_of(kind: type[Any]) -> dict[str, bool]:
-    """Return the keyword arguments of a method's class besides `model`; True for the required ones."""
+def settings_of(kind: type[Any]) -> list[str]:
+    """Return the names of the keyword arguments of a method's class, besides `model`."""
     from vsam.optimizer import Options
 
-    named = [one for one in inspect.signature(kind).parameters.values() if one.kind is one.KEYWORD_ONLY]
-    found = {one.name: one.default is one.empty for one in named if one.name != "model"}
-    return {**found, **dict.fromkeys(Options.__annotations__, False)}
+    named = [one.name for one in inspect.signature(kind).parameters.values() if one.kind is one.KEYWORD_ONLY]
+    return [*(one for one in named if one != "model"), *Options.__annotations__]
 
 
 def check_call(kind: type[Any], given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
@@ -252,7 +251,7 @@ def check_call(kind: type[Any], given: tuple[Any, ...], named: Mapping[str, Any]
     """
     if not kind.__init__.__module__.startswith("vsam."):
         return
-    foreign = next((name for name in named if name in _ELSEWHERE), None)
+    foreign = next((name for name in named if name in _ELSEWHERE and name not in settings_of(kind)), None)
     if foreign is not None:
         refuse_base(f"{kind.__name__} has no argument {foreign!r}: {_ELSEWHERE[foreign]}.", kind.__name__)
     if len(given) > 1:

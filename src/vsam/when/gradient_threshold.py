@@ -3,19 +3,20 @@
 import math
 from typing import Any
 
-from vsam.checks import check_count, check_entries, check_fraction, check_not_negative, check_number
-from vsam.parts import When
+from vsam.checks import check_entries, check_fraction, check_not_negative, check_number
+from vsam.parts import KnowsLength
 
 __all__ = ["GradientThreshold"]
 
 
-class GradientThreshold(When):
+class GradientThreshold(KnowsLength):
     """Take the second gradient when ‖g‖² is at least μ + c·σ.
 
     `x = ‖g‖²`, `μ ← δ μ + (1−δ) x`, `σ² ← δ σ² + (1−δ)(x − μ)²`, `c = (t/T)·low + (1 − t/T)·high`.
 
     Args:
-        total_steps: T, the length of the run; `t` counts from 0 and stays at T beyond it.
+        total_steps: T, the length of the run; `t` counts from 0 and stays at T beyond it. None if an integration
+            sets it later.
         delta: δ, how slowly mean and variance move, in [0, 1).
         low: c at the end of the run.
         high: c at its start. With −1 and 1 about half of the steps are sampled.
@@ -32,10 +33,10 @@ class GradientThreshold(When):
 
     rate = None
 
-    def __init__(self, total_steps: int, delta: float = 0.9, low: float = -1.0, high: float = 1.0) -> None:
-        self.total_steps = check_count(
-            "total_steps", total_steps, least=1, why="the threshold moves from high to low over the whole run"
-        )
+    def __init__(
+        self, total_steps: int | None = None, delta: float = 0.9, low: float = -1.0, high: float = 1.0
+    ) -> None:
+        self.set_total_steps(total_steps)
         self.delta = check_fraction("delta", delta, one=False)
         self.low = check_number("low", low)
         self.high = check_number("high", high)
@@ -52,7 +53,7 @@ class GradientThreshold(When):
             self._next = None
             return False
         self._next = (mean, variance)
-        progress = min(step - 1, self.total_steps) / self.total_steps
+        progress = min(step - 1, self.length) / self.length
         c = progress * self.low + (1 - progress) * self.high
         return self.mean is None or x >= mean + c * math.sqrt(variance)
 

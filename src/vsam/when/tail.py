@@ -1,17 +1,17 @@
-"""Sample in the last part of a run only."""
+"""Sample in the last part of a run only, as late SAM does."""
 
-from vsam.checks import check_count, check_fraction
-from vsam.parts import When
+from vsam.checks import check_fraction
+from vsam.parts import KnowsLength
 
 __all__ = ["Tail"]
 
 
-class Tail(When):
+class Tail(KnowsLength):
     """Take the second gradient at the last steps of the run: where step > T − round(share · T).
 
     Args:
         share: the fraction of the steps, in (0, 1].
-        total_steps: T, the length of the run. A longer run keeps sampling.
+        total_steps: T, the length of the run. A longer run keeps sampling. None if an integration sets it later.
 
     Reduces to: `Always` with share = 1.
     Cost: 1 + share passes per step on average, all of the second ones at the end.
@@ -19,21 +19,27 @@ class Tail(When):
     Example:
         >>> [Tail(0.5, total_steps=4).before(step) for step in (1, 2, 3, 4)]
         [False, False, True, True]
+
+    Reference: Zhou et al., Sharpness-Aware Minimization Efficiently Selects Flatter Minima Late in Training, ICLR 2025.
     """
 
-    def __init__(self, share: float, total_steps: int) -> None:
+    def __init__(self, share: float, total_steps: int | None = None) -> None:
         self.share = check_fraction("share", share, zero=False)
-        self.total_steps = check_count("total_steps", total_steps, least=1, why="the tail is a fraction of the run")
-        if self.num_tail < 1:
+        self.set_total_steps(total_steps)
+
+    def set_total_steps(self, total_steps: int | None) -> None:
+        """Set the length of the run, if it is not known yet. At least one step must be sampled."""
+        super().set_total_steps(total_steps)
+        if self.total_steps is not None and self.num_tail < 1:
             raise ValueError(
-                f"share must round to at least one step, got {share} of {total_steps} steps: no step would be "
-                f"sampled. Give at least {1 / total_steps:.3g}."
+                f"share must round to at least one step, got {self.share} of {self.total_steps} steps: no step would "
+                f"be sampled. Give at least {1 / self.length:.3g}."
             )
 
     @property
     def num_tail(self) -> int:
-        """How many steps of a run of that length are sampled."""
-        return round(self.share * self.total_steps)
+        """The number of sampled steps in a run of that length."""
+        return round(self.share * self.length)
 
     @property
     def rate(self) -> float:
@@ -46,9 +52,11 @@ class Tail(When):
         return self.share
 
     def before(self, step: int) -> bool:
-        """Whether `step` belongs to the tail."""
-        return step > self.total_steps - self.num_tail
+        """Return whether `step` belongs to the tail."""
+        return step > self.length - self.num_tail
 
     def describe(self) -> str:
         """Describe this part in a phrase that completes a sentence."""
+        if self.total_steps is None:
+            return f"takes the second gradient in the last {self.share:.3g} of the run"
         return f"takes the second gradient at the last {self.num_tail} of {self.total_steps} steps"

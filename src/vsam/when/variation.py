@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vsam._step.misuse import warn_caller
 from vsam.checks import (
     check_count,
     check_entries,
@@ -119,6 +120,14 @@ class Variation(When):
     def rate(self) -> float:
         """p = s/N (15); 1 in the start phase."""
         return 1.0 if self.is_starting else self.s / self.window
+
+    def set_total_steps(self, total_steps: int | None) -> None:
+        """Warn if the start phase covers the whole run, which would be SAM."""
+        if total_steps is not None and 0 < total_steps <= self.start:
+            warn_caller(
+                f"start={self.start} covers all {total_steps} steps of the run, so that every step is sampled, as with "
+                "SAM. Write vsam.VSAM(base, model=model, budget=0.2), or choose a smaller start=."
+            )
 
     def before(self, step: int) -> bool:
         """Always in the start phase, then with probability p until the window is full."""

@@ -10,7 +10,7 @@ from vsam.checks import check_not_negative, check_only
 from vsam.parts import Where
 from vsam.where.global_norm import move_, of_only
 
-__all__ = ["AdaptiveNorm"]
+__all__ = ["AdaptiveNorm", "move_in_units_"]
 
 
 class AdaptiveNorm(Where):
@@ -39,16 +39,21 @@ class AdaptiveNorm(Where):
 
     def perturb_(self, weights: list[Tensor], gradients: list[Tensor], rhos: Sequence[float], norm: Tensor) -> None:
         """`w ← w + ρ · t² g / (‖t g‖ + 1e-12)`."""
-        scaled = [i for i, weight in enumerate(weights) if weight.ndim > 1]
-        units = foreach.absolute([weights[i] for i in scaled], self.eta)
-        products = foreach.multiplied([gradients[i] for i in scaled], units)
-        directions = list(gradients)
-        for i, product in zip(scaled, products, strict=True):
-            directions[i] = product
-        length = foreach.norm(directions)
-        foreach.multiply_(products, units)
-        move_(weights, directions, rhos, length)
+        move_in_units_(weights, gradients, rhos, self.eta)
 
     def describe(self) -> str:
         """Describe this part in a phrase that completes a sentence."""
         return f"at a distance rho along the gradient{of_only(self.only)}, measured in units of the weights' own size"
+
+
+def move_in_units_(weights: list[Tensor], directions: list[Tensor], rhos: Sequence[float], eta: float) -> None:
+    """`w ← w + ρ · t² d / (‖t d‖ + 1e-12)` with `t = |w| + η` on tensors of two or more dimensions, 1 on the others."""
+    scaled = [i for i, weight in enumerate(weights) if weight.ndim > 1]
+    units = foreach.absolute([weights[i] for i in scaled], eta)
+    products = foreach.multiplied([directions[i] for i in scaled], units)
+    moved = list(directions)
+    for i, product in zip(scaled, products, strict=True):
+        moved[i] = product
+    length = foreach.norm(moved)
+    foreach.multiply_(products, units)
+    move_(weights, moved, rhos, length)

@@ -31,7 +31,7 @@ class Momentum(KnowsBefore):
         >>> Momentum(3.0)
         Momentum(rho=3.0, sign=-1)
 
-    Reference: Becker et al., Momentum-SAM: Sharpness Aware Minimization without Computational Overhead, 2024.
+    Reference: Becker et al., Momentum-SAM: Sharpness Aware Minimization without Computational Overhead, NeurIPS 2025.
     """
 
     def __init__(self, rho: float = 3.0, sign: int = -1, only: Literal["norm"] | None = None) -> None:

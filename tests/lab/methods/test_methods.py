@@ -21,7 +21,7 @@ def build(*changes, steps=100):
 
 
 def test_the_librarys_methods_and_the_labs_are_there_and_the_papers_come_first():
-    lab = {"sgd", "sam-10", "saf", "mesa", "tail", "bernoulli", "displaced"}
+    lab = {"sgd", "sam-10", "saf", "mesa", "bernoulli", "displaced"}
     assert set(NAMES) == {*vsam.list_methods(), *lab}
     assert NAMES[:6] == ["sgd", "sam", "sam-5", "sam-10", "looksam-5", "esam"]
     assert [find_method(name).name for name in NAMES] == NAMES
@@ -121,6 +121,6 @@ def test_what_to_try_first_is_a_setting_of_the_method():
 
 def test_the_decay_of_a_budget_is_the_librarys():
     for budget, gamma in [("0.2", 0.9), ("0.1", 0.95)]:
-        for method in ("vsam-budget", "bernoulli", "tail"):
+        for method in ("vsam-budget", "bernoulli"):
             assert build(f"method={method}", f"budget.budget={budget}").between.gamma == gamma
     assert build("method=vsam-budget", "budget.gamma=0.5").between.gamma == 0.5

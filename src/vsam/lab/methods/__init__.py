@@ -12,7 +12,7 @@ from vsam.registry import Method
 __all__ = ["METHODS", "Method", "PluginMethod", "all_methods", "find_method", "is_ours"]
 
 _MORE = registry.read(Path(__file__).with_name("methods.toml"))
-_AFTER = {"": ("sgd",), "sam-5": ("sam-10",), "esam": ("saf", "mesa"), "sam-part": ("tail", "bernoulli", "displaced")}
+_AFTER = {"": ("sgd",), "sam-5": ("sam-10",), "esam": ("saf", "mesa"), "sam-part": ("bernoulli", "displaced")}
 """The places of the lab's own rows among the library's."""
 
 _ORDER = [one for name in ("", *registry.METHODS) for one in (name, *_AFTER.get(name, ())) if one]

@@ -7,7 +7,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 import vsam
-from vsam import Bernoulli, Decayed, Displaced, Even, GlobalNorm, Momentum, SharpnessAware, Tail
+from vsam import Bernoulli, Decayed, Displaced, Even, GlobalNorm, Momentum, SharpnessAware
 from vsam.lab.errors import UserError, nearest
 from vsam.lab.methods import PluginMethod, find_method
 from vsam.lab.plugins import GIVEN, Plugin, call
@@ -55,8 +55,6 @@ def _wrap(method: Method, base: Optimizer, model: nn.Module, recipe: Recipe, ste
 def _mixture(name: str, recipe: Recipe, steps: int) -> dict[str, Any]:
     """Return the parts of a combination that only the lab names, empty for other methods."""
     budget, decayed = recipe.budget.budget, Decayed(recipe.budget.decay)
-    if name == "tail":
-        return {"when": Tail(budget, steps), "between": decayed}
     if name == "bernoulli":
         return {"when": Bernoulli(budget, recipe.seed), "between": decayed}
     if name == "displaced":

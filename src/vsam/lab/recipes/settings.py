@@ -214,7 +214,7 @@ def table_of(row: Method) -> type[Section]:
     }
 
     def check(table: Section) -> Section:
-        settings: dict[str, Any] = table.model_dump() | dict.fromkeys(row.takes, 1)
+        settings: dict[str, Any] = table.model_dump() | dict.fromkeys(row.takes, 10**9)
         vsam.create(row.name, torch.optim.SGD([torch.zeros(1)], momentum=0.9), **settings)
         return table
 
