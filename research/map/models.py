@@ -5,6 +5,8 @@ from torch import Tensor, nn
 from torch.nn.init import trunc_normal_
 from torch.nn.parameter import Parameter
 
+from research.map import efficientnet
+from research.map.sentences import MiniLM
 from vsam.lab import models
 
 __all__ = ["ViT", "build"]
@@ -36,5 +38,12 @@ class ViT(nn.Module):
 
 
 def build(name: str, num_classes: int, in_channels: int) -> nn.Module:
-    """Return a network by name, its weights drawn from torch's generator."""
-    return ViT(num_classes, in_channels) if name == "vit" else models.build(name, num_classes, in_channels)
+    """Return a network by name. Weights that are not published are drawn from torch's generator."""
+    match name:
+        case "vit":
+            return ViT(num_classes, in_channels)
+        case "efficientnet-lite0":
+            return efficientnet.pretrained(num_classes)
+        case "minilm" | "minilm-lora":
+            return MiniLM(num_classes, is_lora=name == "minilm-lora")
+    return models.build(name, num_classes, in_channels)

@@ -14,6 +14,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 import vsam
 from research.map.models import build
 from research.map.plan import Run, Setting
+from research.map.sentences import MiniLM, Sentences
 from vsam.lab.data import Augment, Batches, Dataset, load
 from vsam.lab.learner import evaluate
 
@@ -75,7 +76,7 @@ def train(setting: Setting, run: Run, data_dir: str | None = None) -> dict[str, 
         run: how.
         data_dir: dataset directory.
     """
-    images = Images(setting, run.seed, data_dir)
+    images: Any = (Sentences if setting.data == "film-sentences" else Images)(setting, run.seed, data_dir)
     torch.manual_seed(run.seed)
     model = build(setting.model, images.num_classes, images.num_channels)
     if images.train.channels_last:
@@ -139,6 +140,8 @@ def train(setting: Setting, run: Run, data_dir: str | None = None) -> dict[str, 
 def round_to_4_bits(model: nn.Module) -> nn.Module:
     """Return a copy whose convolutions and linear layers have weights rounded to 4 bits per output channel."""
     rounded = copy.deepcopy(model)
+    if isinstance(rounded, MiniLM):
+        rounded.merged()
     with torch.no_grad():
         for module in rounded.modules():
             if isinstance(module, nn.Conv2d | nn.Linear | nn.MultiheadAttention):
@@ -176,19 +179,19 @@ def _average(model: nn.Module, num_steps: float) -> AveragedModel:
     return AveragedModel(model, multi_avg_fn=follow, use_buffers=True)
 
 
-def _held_out(model: nn.Module, images: Images) -> dict[str, Any]:
+def _held_out(model: nn.Module, images: Any) -> dict[str, Any]:
     accuracy, loss = evaluate(model, images.held_out, CPU)
     return {"held_out_accuracy": round(accuracy, 4), "held_out_loss": _finite(loss)}
 
 
-def _test(model: nn.Module, images: Images) -> dict[str, Any]:
+def _test(model: nn.Module, images: Any) -> dict[str, Any]:
     accuracy, loss = evaluate(model, images.test, CPU)
     rounded, _ = evaluate(round_to_4_bits(model), images.test, CPU)
     return {"accuracy": round(accuracy, 4), "loss": _finite(loss), "four_bits": round(rounded, 4)}
 
 
 @torch.no_grad()
-def _memorised(model: nn.Module, images: Images) -> dict[str, Any]:
+def _memorised(model: nn.Module, images: Any) -> dict[str, Any]:
     """Return training accuracy on the labels trained on, on the right ones, and the fraction of wrong ones learned."""
     model.eval()
     predicted = torch.cat([model(inputs).argmax(1) for inputs, _, _ in images.again])

@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from research.map import analyse as analysis
 from research.map import run as runner
 from research.map.plan import HERE, Plan, Results, explore, read_plan
+from research.map.sentences import TokenBatches
 from research.map.train import round_to_4_bits
 
 TINY = tomllib.loads("""
@@ -135,3 +137,78 @@ def test_every_result_is_one_that_the_plan_asks_for():
             for line in known:
                 done.add(line)
         assert done.lines == found.lines, name
+
+
+GAINS = {"base": 0.0, "sam": 4.0, "vsam-budget": 3.0, "sam-late": 2.0, "msam-adaptive": -1.0}
+
+
+def measured(run):
+    """Measurements with a known gain; seeds differ by noise that the methods share, and SAM by its own."""
+    found = scored(run)
+    if run.phase == "tune":
+        return found
+    accuracy = 50 + 3 * (run.seed % 3) + GAINS[run.method] + (10 if run.epochs == 2 else 0)
+    accuracy += 0.1 * (-1) ** run.seed if run.method != "base" else 0
+    tested = {"accuracy": accuracy, "loss": 2 - accuracy / 100, "four_bits": accuracy - 5}
+    averages = [{"horizon": one, "held_out_accuracy": 0, **tested, "accuracy": accuracy + 1} for one in run.horizons]
+    early = {"epoch": 1, **tested, "accuracy": accuracy + 2}
+    train = {"accuracy": 95.0, "right_accuracy": 80.0, "memorised": 60.0}
+    passes = {"sam": 2, "vsam-budget": 1.2, "sam-late": 1.2}.get(run.method, 1)
+    return {
+        **found,
+        **tested,
+        "averages": averages,
+        "early": early,
+        "train": train,
+        "passes": passes,
+        "cpu_seconds": 9.0,
+    }
+
+
+def test_the_analysis_finds_the_gains_that_were_put_in(tmp_path):
+    rho = {"rho": [0.1, 0.2]}
+    plan = Plan(
+        {**TINY, "seeds": [0, 1, 2], "more_seeds": [3, 4, 5, 6, 7], "method": dict.fromkeys(list(GAINS)[1:], rho)}
+    )
+    setting, done = plan.settings["small"], Results()
+    about = {"environment": {"torch": "2"}, "command": "run"}
+    while due := plan.due(setting, done):
+        for run in due:
+            done.add(json.loads(json.dumps({"run": asdict(run), **measured(run), **about})))
+    path = tmp_path / "small.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in done.lines.values()))
+    content = analysis.analyse(plan, tmp_path)
+    (row,), methods = content["settings"], content["settings"][0]["methods"]
+    assert content["missing"] == []
+    assert row["base"]["gap"] == pytest.approx(95 - row["base"]["accuracy"])
+    assert row["base"]["memorised"] == 60
+    for name, gain in {**GAINS, "ema": 1.0, "early": 2.0, "long": 10.0}.items():
+        if name != "base":
+            assert methods[name]["gain"]["mean"] == pytest.approx(gain, abs=0.01)
+            assert methods[name]["gain"]["low"] <= gain <= methods[name]["gain"]["high"]
+            assert methods[name]["gain"]["n"] == 8
+    assert methods["long"]["passes"] == 2
+    assert row["gate"]
+    holds = {name: claim["holds"] for name, claim in row["claims"].items()}
+    assert holds == {"vsam-budget": True, "sam-late": False, "msam-adaptive": False, "ema": False}
+    assert row["claims"]["vsam-budget"]["over_half_of_sams_gain"] == pytest.approx(1.0)
+    table = analysis.pages(content)["gain"]
+    assert "+4.0 (+3.9 to +4.1)" in table
+    assert "20 % wrong" in table
+    assert len(analysis.draw(content).axes) == 5
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-40]))
+    assert analysis.analyse(plan, tmp_path)["missing"] == ["small"]
+
+
+def test_sentences_are_batched_in_a_new_order_every_epoch_and_cut_to_the_longest():
+    tokens = torch.tensor([[1, 2, 0, 0], [3, 0, 0, 0], [4, 5, 6, 0]])
+    batches = TokenBatches(tokens, torch.tensor([0, 1, 1]), 2, seed=3)
+    first = list(batches.epoch(0))
+    assert [len(labels) for _, labels, _ in first] == [2, 1]
+    assert all(torch.equal(found, tokens[indices][:, : found.shape[1]]) for found, _, indices in first)
+    assert all((found != 0).any(0)[-1] for found, _, _ in first)
+    orders = {tuple(torch.cat([indices for _, _, indices in batches.epoch(epoch)]).tolist()) for epoch in range(9)}
+    assert len(orders) > 1
+    assert torch.equal(
+        torch.cat([labels for _, labels, _ in TokenBatches(tokens, torch.arange(3), 2)]), torch.arange(3)
+    )

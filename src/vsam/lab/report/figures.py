@@ -30,6 +30,7 @@ __all__ = [
     "contours",
     "cost_figure",
     "curves",
+    "drawing_style",
     "points",
     "save",
     "strips",
@@ -335,13 +336,13 @@ def save(figure: Figure, path_without_suffix: Path) -> list[Path]:
 def _drawn(figure: Figure, kind: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
     metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-    with _look():
+    with drawing_style():
         figure.savefig(buffer, format=kind, dpi=200, metadata=metadata, **options)
     return buffer.getvalue()
 
 
 @contextmanager
-def _look() -> Iterator[None]:
+def drawing_style() -> Iterator[None]:
     """Use our settings of matplotlib instead of the user's."""
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
@@ -353,7 +354,7 @@ def _look() -> Iterator[None]:
 @contextmanager
 def _page(num_labels: int) -> Iterator[tuple[Figure, Axes]]:
     """Make an empty figure, high enough for its labels."""
-    with _look():
+    with drawing_style():
         figure = Figure(figsize=(_SIZE[0], max(_SIZE[1], 0.7 + 0.15 * num_labels)), layout="constrained")
         yield figure, figure.add_subplot()
 
