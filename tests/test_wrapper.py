@@ -236,3 +236,24 @@ def test_settings_that_cannot_be_are_refused() -> None:
         vsam.SAM(Demanding([nn.Parameter(torch.ones(2))], lr=0.1))
     with pytest.raises(ValueError, match="guard"):
         Run("sam", guard=None)
+
+
+# What a second pass must leave alone besides buffers
+
+
+@pytest.mark.parametrize("style", ["step", "step_without_closure"])
+def test_what_is_hidden_from_the_second_pass_is_restored_after_it(style: str) -> None:
+    run, values, saved = Run("sam", rho=0.5), [0], []
+
+    def save() -> Any:
+        saved.append(list(values))
+        return lambda: values.__setitem__(slice(None), saved[-1])
+
+    run.optimizer.hide_second_pass(save)
+    run.model.register_forward_hook(lambda *_: values.append(len(values)))
+    for number in range(3):
+        getattr(run, style)(number)
+        for group in run.optimizer.param_groups:  # has the optimizer list its parameters anew
+            group["params"] = list(group["params"])
+    assert values == [0, 1, 2, 3]
+    assert saved == [[0, 1], [0, 1, 2], [0, 1, 2, 3]]

@@ -18,7 +18,7 @@ from vsam._step.parameters import check_chosen, complete_radii, own_rho, renew_r
 from vsam._step.records import Listener, Records, StepRecord
 from vsam._step.replay import Buffers, FirstPassRecorder
 from vsam._step.state import check_state, save
-from vsam._step.undo import BaseStepper, Step, Undo, has_fresh_gradient, mark_used
+from vsam._step.undo import BaseStepper, Restorer, Step, Undo, has_fresh_gradient, mark_used
 from vsam.bases import bases_of, keep_bases
 from vsam.checks import check_base, check_model, check_not_negative, check_sync
 from vsam.distributed import shards
@@ -105,6 +105,15 @@ class Wrapper(Optimizer):
     def set_total_steps(self, total_steps: int) -> None:
         """Set the length of the run, for rules that depend on it and were given none. Integrations call it."""
         itself(self).when.set_total_steps(total_steps)
+
+    def hide_second_pass(self, save: Callable[[], Restorer]) -> None:
+        """Call `save` before each second pass, and the function that it returns after it. Integrations call it.
+
+        For what a second pass must leave alone besides the model's buffers, such as metrics.
+        """
+        self = itself(self)
+        self._recorder.save_others = save
+        self._look_at_model()
 
     @property
     def num_samples(self) -> int:
@@ -326,7 +335,7 @@ class Wrapper(Optimizer):
 
     def _look_at_model(self) -> None:
         self._gradients = Gradients(self.base, self.model)
-        self._recorder.buffers = Buffers(self.model)
+        self._recorder.buffers = Buffers(self.model, self._recorder.save_others)
         self._recorder.on_start = self._watch.begin_first_pass
         self._watch.parameters = self._gradients.all.parameters
         self._ranks = Ranks(self.model, self._gradients.all.parameters, self.sync)

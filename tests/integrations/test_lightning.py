@@ -165,6 +165,48 @@ def test_an_optimizer_step_of_ones_own_needs_nothing() -> None:
     assert_same(fit(Own(short_vsam), accumulate_grad_batches=2).network, by_hand(short_vsam, 2)[0])
 
 
+@pytest.mark.parametrize("micro_batches", [1, 2])
+@pytest.mark.parametrize("to_none", [True, False, None])
+def test_a_zero_grad_of_ones_own_must_clear_the_gradients(to_none: bool | None, micro_batches: int) -> None:
+    class Own(Net):
+        def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Any) -> None:
+            if to_none is not None:
+                optimizer.zero_grad(set_to_none=to_none)
+
+    module = Own(short_vsam)
+    if to_none is None:
+        with pytest.raises(RuntimeError, match=r"keeps gradients.*accumulate_grad_batches="):
+            fit(module, accumulate_grad_batches=micro_batches)
+        assert_same(nn.ParameterList(module.network.parameters()), nn.ParameterList(nets.network().parameters()))
+    else:
+        fit(module, accumulate_grad_batches=micro_batches)
+        assert_same(module.network, by_hand(short_vsam, micro_batches)[0])
+
+
+def test_a_zero_grad_that_keeps_some_gradients_is_refused_too() -> None:
+    class Own(Net):
+        def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Any) -> None:
+            self.network[3].zero_grad()
+
+    with pytest.raises(RuntimeError, match="keeps gradients"):
+        fit(Own())
+
+
+def test_arguments_that_no_base_optimizer_would_get_are_refused() -> None:
+    class Automatic(Net):
+        def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
+            optimizer.step(closure=optimizer_closure, factor=2)
+
+    class ByHand(Manual):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            self.optimizers().step(lambda: self.manual_backward(Ordinary.training_step(self, batch, 0)), factor=2)
+
+    for module in (Automatic(), ByHand("closure")):
+        with pytest.raises(TypeError, match="factor"):
+            fit(module)
+        assert_same(module.network, nets.network())
+
+
 def test_bfloat16() -> None:
     module = fit(Net(short_vsam), precision="bf16-mixed", accumulate_grad_batches=2)
     assert_same(module.network, by_hand(short_vsam, 2, autocast=torch.bfloat16)[0])
@@ -227,42 +269,57 @@ class Manual(Net):
     def __init__(self, style: str) -> None:
         super().__init__(lambda base, model: short_vsam(base, model.network))
         self.style, self.automatic_optimization, self.num_hooks = style, False, 0
-        self.count = CatMetric()
+        self.count, self.accuracy = CatMetric(), MulticlassAccuracy(2, average="micro")
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         self.num_hooks += 1
 
+    def run_pass(self, batch: Any) -> Any:
+        self.count.update(batch[0].sum())
+        logits = self.network(batch[0])
+        assert self.accuracy(logits, batch[1]) is not None
+        loss = nn.functional.cross_entropy(logits, batch[1])
+        self.manual_backward(loss)
+        self.log("loss", loss, on_step=False, on_epoch=True)
+        return loss
+
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        optimizer: Any = self.optimizers()
+        optimizer: Any = self.optimizers(use_pl_optimizer=self.style != "raw")
 
         def closure() -> Any:
-            self.count.update(batch[0].sum())
-            loss = Ordinary.training_step(self, batch, batch_idx)
-            self.manual_backward(loss)
+            loss = self.run_pass(batch)
             self.clip_gradients(optimizer, gradient_clip_val=10.0, gradient_clip_algorithm="norm")
             return loss
 
         if self.style == "closure":
             optimizer.step(closure)
             return
+        scaler = getattr(self.trainer.precision_plugin, "scaler", None)
         optimizer.zero_grad()
-        self.manual_backward(Ordinary.training_step(self, batch, batch_idx))
-        if optimizer.perturb():
-            self.manual_backward(Ordinary.training_step(self, batch, batch_idx))
+        self.run_pass(batch)
+        if optimizer.perturb() if scaler is None else scaler.perturb(optimizer):
+            self.run_pass(batch)
         optimizer.step()
 
 
-@pytest.mark.parametrize("style", ["closure", "perturb"])
-def test_manual_optimisation(style: str) -> None:
+@pytest.mark.parametrize("style", ["closure", "perturb", "raw"])
+def test_manual_optimisation_shows_the_first_pass_only(style: str) -> None:
     module = fit(Manual(style))
-    assert_same(module.network, by_hand(short_vsam)[0])
-    assert module.num_hooks == module.trainer.global_step == 8
-    assert module.count.update_count == (8 if style == "closure" else 0)
+    model, optimizer = by_hand(short_vsam)
+    assert_same(module.network, model)
+    assert 0 < optimizer.num_samples == module.optimizer.num_samples < 8
+    assert module.num_hooks == module.trainer.global_step == (0 if style == "raw" else 8)  # Lightning never sees it
+    assert module.count.update_count == module.accuracy.update_count == 8
+    assert int(module.accuracy.tp + module.accuracy.fn) == 40
+    automatic = fit(Watched()).trainer.callback_metrics["loss_epoch"]
+    assert float(module.trainer.callback_metrics["loss"]) == pytest.approx(float(automatic))
 
 
-def test_manual_optimisation_in_float16() -> None:
+@pytest.mark.parametrize("style", ["closure", "perturb"])
+def test_manual_optimisation_in_float16(style: str) -> None:
     plugin = MixedPrecision("16-mixed", "cpu", scaler=torch.amp.GradScaler("cpu", init_scale=2.0**12))
-    module = fit(Manual("closure"), plugins=plugin)
+    module = fit(Manual(style), plugins=plugin)
+    assert module.count.update_count == 8
     scaler = vsam.amp.GradScaler("cpu", init_scale=2.0**12)
     assert_same(module.network, by_hand(short_vsam, autocast=torch.float16, scaler=scaler)[0])
 

@@ -74,6 +74,11 @@ class Clipping(Ordinary):
         pass
 
 
+class Clearing(Ordinary):
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Any) -> None:
+        pass
+
+
 class Hooked(Callback):
     def on_before_optimizer_step(self, *_: Any) -> None:
         pass
@@ -85,6 +90,7 @@ class Hooked(Callback):
         (Ordinary, {"accumulate_grad_batches": 2}, "accumulate_grad_batches=2 leaves earlier micro-batches out"),
         (Ordinary, {"gradient_clip_val": 1.0}, "clipped after each pass"),
         (Clipping, {}, "clipped after each pass"),
+        (Clearing, {}, r"optimizer_zero_grad\(\) would be called in both passes"),
         (Logging, {}, "would count both passes"),
         (Measuring, {}, "would count both passes"),
         (Ordinary, {"callbacks": [Hooked()]}, r"on_before_optimizer_step\(\) would be called in both passes"),

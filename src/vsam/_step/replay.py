@@ -11,7 +11,7 @@ from torch._compile import _disable_dynamo
 from torch.nn.modules.batchnorm import _NormBase
 
 from vsam._step import foreach
-from vsam._step.undo import Undo
+from vsam._step.undo import Restorer, Undo
 
 _SMALL = 65_536
 """Buffers of up to this many elements are always copied."""
@@ -64,9 +64,14 @@ class Buffers:
     Torch counts the writes to a tensor, except by normalisation kernels and through `.data`. So small buffers and those
     of normalisation layers always count as written to. The others do once their version counter has risen, once they
     were replaced, or if the first second pass changes them.
+
+    Args:
+        model: the model; None if there is none.
+        save_others: saves what else a second pass must leave alone, and returns the function that restores it.
     """
 
-    def __init__(self, model: nn.Module | None) -> None:
+    def __init__(self, model: nn.Module | None, save_others: Callable[[], Restorer] | None = None) -> None:
+        self._save_others = save_others
         modules = list(model.modules()) if model is not None else []
         self._owners = [module._buffers for module in modules]
         norms = {i for i, module in enumerate(modules) if isinstance(module, _NormBase)}
@@ -100,6 +105,8 @@ class Buffers:
 
     def leave_alone(self, undo: Undo) -> None:
         """Have the undo restore the buffers after a second pass. The first time, all of them are compared."""
+        if self._save_others is not None:
+            undo.push(self._save_others())
         if any(self._owners):
             before = self.state(of_all=not self._has_tried)
             undo.push(before.restore if self._has_tried else lambda: self._learn(before))
@@ -180,6 +187,7 @@ class FirstPassRecorder:
     def __init__(self) -> None:
         self.was_called = self.is_stale = False
         self.buffers = Buffers(None)
+        self.save_others: Callable[[], Restorer] | None = None
         self.on_start: Callable[[], object] | None = None
         self.forget()
 

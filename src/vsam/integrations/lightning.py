@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lightning.pytorch.loggers.logger import DummyLogger
 from torch import Tensor
 
-from vsam.integrations.lightning_steps import backward_without_hooks, install
+from vsam.integrations.lightning_steps import backward_without_hooks, install, recorders_removed
 from vsam.optimizer import SharpnessAware
 
 if TYPE_CHECKING:
@@ -48,6 +48,10 @@ class SharpnessAwareModule(LightningModule):
         if any(base.__name__ == "LightningModule" for base in before):
             fixed = f"class {cls.__name__}(SharpnessAwareModule, LightningModule)"
             raise TypeError(f"SharpnessAwareModule must come before LightningModule, which it extends: write {fixed}.")
+        cls.__jit_unused_properties__ = [
+            *getattr(cls, "__jit_unused_properties__", ()),
+            "is_second_pass",
+        ]  # by TorchScript
 
     @property
     def is_second_pass(self) -> bool:
@@ -85,6 +89,11 @@ class SharpnessAwareModule(LightningModule):
         """Print on the first process, in the first pass only."""
         if not self.is_second_pass:
             super().print(*args, **kwargs)
+
+    def to_torchscript(self, *args: Any, **kwargs: Any) -> Any:
+        """Export the module, without the optimizer's forward hook, which TorchScript cannot compile."""
+        with recorders_removed(self):
+            return super().to_torchscript(*args, **kwargs)
 
     def manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         """Run a backward pass in manual optimisation; hooks see the first pass only."""

@@ -75,10 +75,12 @@ def _reasons(module: Any, inner: Any) -> Iterator[str]:
     if module.automatic_optimization and getattr(inner, "_backward_fn", None) is not None:
         if count != 1:
             yield f"accumulate_grad_batches={count} leaves earlier micro-batches out of the second pass"
-        if trainer.gradient_clip_val or _is_overridden(module, "configure_gradient_clipping"):
+        if trainer.gradient_clip_val or is_overridden(module, "configure_gradient_clipping"):
             yield "gradients would be clipped after each pass instead of right before the base optimizer"
+        if is_overridden(module, "optimizer_zero_grad"):
+            yield "optimizer_zero_grad() would be called in both passes"
     for hook in _HOOKS:
-        if any(_is_overridden(owner, hook) for owner in (module, *trainer.callbacks)):
+        if any(is_overridden(owner, hook) for owner in (module, *trainer.callbacks)):
             yield f"{hook}() would be called in both passes"
 
 
@@ -90,6 +92,6 @@ def _refusal(module: Any, reason: str) -> RuntimeError:
     )
 
 
-def _is_overridden(owner: object, hook: str) -> bool:
+def is_overridden(owner: object, hook: str) -> bool:
     """Return whether a hook differs from that of Lightning's classes."""
     return getattr(owner, hook).__module__.split(".")[0] not in ("lightning", "pytorch_lightning")

@@ -6,17 +6,21 @@ from functools import partial
 from typing import Any
 
 import torch
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from lightning.pytorch.trainer import call
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
 from vsam._step import foreach
-from vsam._step.replay import RngState
+from vsam._step.replay import FirstPassRecorder, RngState
 from vsam.amp import GradScaler
 from vsam.bases import bases_of
-from vsam.integrations.lightning_closure import NO_LOSSES, check_strategy, is_empty
+from vsam.integrations.lightning_closure import NO_LOSSES, check_strategy, is_empty, is_overridden
 from vsam.methods import ESAM
 from vsam.optimizer import SharpnessAware
+
+_TRIAL = 1_000
+"""The length of the run for methods that need one, in `Trainer(fast_dev_run=True)`."""
 
 
 def install(trainer: Any, kind: Any) -> None:
@@ -30,6 +34,30 @@ def install(trainer: Any, kind: Any) -> None:
     # The loops call both; a module's own optimizer_step() calls the second as well.
     loop._make_closure = partial(_make_closure, loop, kind, window)
     plugin.optimizer_step = partial(_optimizer_step, plugin, kind, window)
+    trainer.fit_loop.on_run_start = partial(_on_run_start, trainer.fit_loop, kind)
+
+
+def _on_run_start(loop: Any, kind: Any) -> None:
+    """Introduce the optimizers to the run: its length, and the metrics that their second passes must leave alone."""
+    module = loop.trainer.lightning_module
+    if isinstance(module, kind):
+        for optimizer in loop.trainer.optimizers:
+            if isinstance(optimizer, SharpnessAware):
+                optimizer.hide_second_pass(partial(_save_metrics, module))
+                if (steps := _steps_left(loop.trainer)) is not None:
+                    optimizer.set_total_steps(optimizer._records.num_steps + steps)
+    type(loop).on_run_start(loop)
+
+
+def _steps_left(trainer: Any) -> int | None:
+    """Return how many steps are to come; None if nobody knows: in manual optimisation the module decides."""
+    varies = any(isinstance(callback, GradientAccumulationScheduler) for callback in trainer.callbacks)
+    if varies or not trainer.lightning_module.automatic_optimization:
+        return None
+    if trainer.fast_dev_run:  # a trial of a run whose length does not matter
+        return _TRIAL
+    steps = trainer.estimated_stepping_batches - trainer.global_step  # infinite or negative if unknown
+    return steps if 0 < steps < float("inf") else None
 
 
 class _MicroBatch:
@@ -71,10 +99,29 @@ def _make_closure(
         raise RuntimeError("training_step fetches its batches itself: write training_step(self, batch, batch_idx).")
     if closure._zero_grad_fn is not None:
         window.clear()
+        if is_overridden(module, "optimizer_zero_grad"):
+            closure._zero_grad_fn = partial(_zero_grad, closure._zero_grad_fn, optimizer)
     if closure._backward_fn is not None:
         window.append(_MicroBatch(closure._step_fn, module.device))
         closure._step_fn = window[-1].first
     return closure
+
+
+def _zero_grad(zero_grad: Callable[[], None], optimizer: SharpnessAware) -> None:
+    """Run a module's own `optimizer_zero_grad`, and raise if it keeps gradients."""
+    before = [(p, p.grad) for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    for parameter, _ in before:
+        parameter.grad = torch.ones_like(parameter)
+    zero_grad()
+    keeps = any(parameter.grad is not None and parameter.grad.any() for parameter, _ in before)
+    for parameter, gradient in before:
+        if keeps or gradient is None:
+            parameter.grad = gradient
+    if keeps:
+        raise RuntimeError(
+            "optimizer_zero_grad() keeps gradients, but a second pass repeats only the micro-batches of its own step: "
+            "call optimizer.zero_grad() in it, and accumulate with Trainer(accumulate_grad_batches=…)."
+        )
 
 
 def _optimizer_step(
@@ -91,12 +138,12 @@ def _optimizer_step(
             f"{type(scaler).__name__} cannot run the second pass: pass MixedPrecision(…, scaler=vsam.amp.GradScaler())."
         )
     if not model.automatic_optimization:
-        return _Step(model, optimizer, scaler, closure).take()
+        return _Step(model, optimizer, scaler, closure).take(**kwargs)
     micro_batches = list(window)
     window.clear()
     if not micro_batches:  # an epoch without backward passes, such as weight averaging's for BatchNorm
         return closure()
-    return _AutomaticStep(model, optimizer, scaler, closure, micro_batches).take()
+    return _AutomaticStep(model, optimizer, scaler, closure, micro_batches).take(**kwargs)
 
 
 class _Step:
@@ -113,13 +160,13 @@ class _Step:
         self.module, self.optimizer, self.scaler, self.closure = module, optimizer, scaler, closure
         self.trainer = module.trainer
 
-    def take(self) -> Any:
-        """Take the step, and return the loss of the first pass."""
+    def take(self, **kwargs: Any) -> Any:
+        """Take the step, and return the loss of the first pass. Other arguments than a closure raise an error."""
         hook = bases_of(self.optimizer.base)[0].register_step_pre_hook(self.before_base)
         try:
             if is_empty(self.closure):
                 self.call_hooks()
-            loss = self.optimizer.step(None if is_empty(self.closure) else self.run, scaler=self.scaler)
+            loss = self.optimizer.step(None if is_empty(self.closure) else self.run, scaler=self.scaler, **kwargs)
         finally:
             hook.remove()
         if self.scaler is not None and self.has_gradients():
@@ -128,11 +175,8 @@ class _Step:
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Run a pass, and hide the second from hooks and metrics."""
-        if self.optimizer.is_second_pass:
-            with _metrics_kept(self.module):
-                return self.closure(*args, **kwargs)
         loss = self.closure(*args, **kwargs)
-        if isinstance(self.optimizer, ESAM):  # which runs backward itself
+        if self.optimizer.is_second_pass or isinstance(self.optimizer, ESAM):  # which runs backward itself
             return loss
         inverse = self.scaler.inverse_scale() if self.scaler is not None and self.has_gradients() else None
         if inverse is not None:
@@ -220,20 +264,35 @@ def backward_without_hooks(module: Any, optimizer: Any, loss: Tensor, *args: Any
 
 
 @contextmanager
-def _metrics_kept(module: nn.Module) -> Iterator[None]:
-    """Restore all metrics of a module at the end. Tensors and lists stay the same, as collections share them."""
+def recorders_removed(module: nn.Module) -> Iterator[None]:
+    """Take away the forward hooks of optimizers for the block."""
+    hooks = [inner._forward_pre_hooks for inner in module.modules()]
+    before = [dict(one) for one in hooks]
+    for one, found in zip(hooks, before, strict=True):
+        for key in [key for key, hook in found.items() if isinstance(hook, FirstPassRecorder)]:
+            del one[key]
+    try:
+        yield
+    finally:
+        for one, found in zip(hooks, before, strict=True):
+            one.clear()
+            one.update(found)
+
+
+def _save_metrics(module: nn.Module) -> Callable[[], None]:
+    """Return a function that restores all metrics of a module. Their tensors stay the same: collections share them."""
     metrics: list[Any] = [inner for inner in module.modules() if isinstance(inner, Metric | MetricCollection)]
     attributes = [(metric, dict(vars(metric))) for metric in metrics]
     states = [found[name] for metric, found in attributes for name in getattr(metric, "_defaults", ())]
     copies: list[Any] = [state.clone() if isinstance(state, Tensor) else list(state) for state in states]
-    try:
-        yield
-    finally:
+
+    def restore() -> None:
         for metric, found in attributes:
             vars(metric).update(found)
-        with torch.no_grad():
-            for state, copy in zip(states, copies, strict=True):
-                if isinstance(state, Tensor):
-                    state.copy_(copy)
-                else:
-                    state[:] = copy
+        for state, copy in zip(states, copies, strict=True):
+            if isinstance(state, Tensor):
+                state.copy_(copy)
+            else:
+                state[:] = copy
+
+    return restore
