@@ -17,7 +17,7 @@ def main() -> tuple[list[float], vsam.VSAM]:
     network = nn.Sequential(nn.Linear(10, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 2))
 
     base = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
-    model, optimizer = fabric.setup(network, vsam.VSAM(base, model=network, start=20, max_grad_norm=1.0))
+    model, optimizer = fabric.setup(network, vsam.VSAM(base, model=network, budget=0.2, max_grad_norm=1.0))
 
     losses = []
     for _ in range(10):

@@ -28,7 +28,7 @@ class Net(SharpnessAwareModule, LightningModule):
 
     def configure_optimizers(self) -> dict:
         base = torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
-        optimizer = vsam.VSAM(base, model=self, rho=0.05, start=20)
+        optimizer = vsam.VSAM(base, model=self, budget=0.2)
         return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)}
 
 
