@@ -20,7 +20,7 @@ def modules() -> Iterator[str]:
     for package in (vsam.when, vsam.where, vsam.between):
         yield from (f"{package.__name__}.{found.name}" for found in pkgutil.iter_modules(package.__path__))
     yield from ("vsam.optimizer", "vsam.methods", "vsam.selection", "vsam.registry")
-    yield from (f"vsam.sharpness.{name}" for name in ("measurement", "landscape", "watch"))
+    yield from (f"vsam.sharpness.{name}" for name in ("measurement", "landscape", "radius", "watch"))
 
 
 def surroundings() -> dict[str, Any]:

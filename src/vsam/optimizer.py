@@ -244,8 +244,9 @@ class SharpnessAware(Wrapper):
         step.is_per_rank |= is_per_rank and not is_part
         step.is_in_closure = True
         torch._C._set_grad_enabled(True)
+        watch = self._watch.closure(step) if self._uses_psf and step.sampled is not False else nullcontext()
         try:
-            with self._ranks.per_rank_pass() if is_per_rank else nullcontext():
+            with watch, self._ranks.per_rank_pass() if is_per_rank else nullcontext():
                 loss = closure(step.share) if is_part else closure()
         except TypeError as error:
             if is_part:
@@ -256,6 +257,8 @@ class SharpnessAware(Wrapper):
             step.is_in_closure = False
         if step.due == "first":
             step.loss = loss
+        elif step.due == "second":
+            step.second_loss = loss
 
     @_disable_dynamo
     @torch.no_grad()

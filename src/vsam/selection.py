@@ -36,9 +36,10 @@ class Selection:
     def __init__(self, losses: Losses, gamma: float, scale: Callable[[Tensor], Tensor]) -> None:
         self._losses, self._gamma, self._scale = losses, gamma, scale
         self._before: Tensor | None = None
+        self._after: Tensor | None = None
 
     def __call__(self) -> Tensor:
-        """Run one pass; the second call is at the perturbed weights."""
+        """Run one pass, and return the mean loss of all samples. The second call is at the perturbed weights."""
         if self._before is None:
             losses = _checked(self._losses())
             self._before = losses.detach()
@@ -47,7 +48,7 @@ class Selection:
             losses = _checked(self._losses(kept), len(kept))
         loss = losses.mean()
         self._scale(loss).backward()  # type: ignore[no-untyped-call]
-        return loss
+        return loss if self._after is None else self._after
 
     @torch.no_grad()
     def _kept(self, before: Tensor) -> Tensor:
@@ -55,9 +56,10 @@ class Selection:
         if count == len(before):
             return torch.arange(count, device=before.device)
         rng = RngState({before.device})
-        increase = _checked(self._losses(), len(before)) - before
+        losses = _checked(self._losses(), len(before))
         rng.restore()
-        return increase.topk(count).indices.sort().values
+        self._after = losses.mean()
+        return (losses - before).topk(count).indices.sort().values
 
 
 class ESAM(SharpnessAware):

@@ -1,4 +1,4 @@
-"""In a loop without a closure, what changes gradients, weights or the data between its calls is noticed."""
+"""What changes gradients, weights or the data between the calls of a loop, or in its closure, is noticed."""
 
 import warnings
 from collections.abc import Callable
@@ -205,3 +205,106 @@ def test_a_plain_step_clips_the_gradients_as_they_are_when_it_steps(change: str)
         optimizer.step()
         expected = 1.0 if step == 0 or change == "none" else 2**0.5  # of length 2, which 5 and 5 are clipped to
         torch.testing.assert_close(before - weight.detach(), torch.full((2,), expected))
+
+
+class ClosureRun(Run):
+    """A loop whose closure changes the gradients after its backward passes."""
+
+    def steps(self, change: Callable[[Tensor], object], num_batches: int = 1, num_steps: int = 3) -> list[str]:
+        """The warnings of some steps that change every gradient."""
+
+        def closure() -> None:
+            self.backward(*range(num_batches))
+            for parameter in self.model.parameters():
+                assert parameter.grad is not None
+                change(parameter)
+
+        return said(lambda: [self.optimizer.step(closure) for _ in range(num_steps)])
+
+    def clip_to(self, fraction: float) -> Callable[[Tensor], object]:
+        """Clip all gradients, at the first of them, to a fraction of the norm that they have at first."""
+        first, *_ = parameters = list(self.model.parameters())
+        self.backward(0)
+        norm = fraction * float(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+        self.model.zero_grad()
+        return lambda parameter: parameter is first and nn.utils.clip_grad_norm_(parameters, norm)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("num_batches", [1, 3])
+def test_clipping_in_a_closure_is_said_once_and_only_where_there_is_a_psf(method: str, num_batches: int) -> None:
+    run = ClosureRun(method)
+    found = run.steps(run.clip_to(0.5), num_batches)
+    assert len(found) == (method != "sam")
+    assert all("max_grad_norm=" in message for message in found)
+
+
+def replace(parameter: Tensor, gradient: Tensor) -> None:
+    parameter.grad = gradient
+
+
+CLIPS: dict[str, Callable[[Tensor], object]] = {
+    "by value": lambda p: nn.utils.clip_grad_value_([p], 1e-3),
+    "each by norm": lambda p: nn.utils.clip_grad_norm_([p], 1e-3),
+    "out of place": lambda p: replace(p, p.grad / p.grad.norm()),  # type: ignore[operator, union-attr]
+}
+NO_CLIPS: dict[str, Callable[[Tensor], object]] = {
+    "not reached": lambda p: nn.utils.clip_grad_norm_([p], 1e3),
+    "value not reached": lambda p: nn.utils.clip_grad_value_([p], 1e3),
+    "averaged": lambda p: p.grad.div_(3),  # type: ignore[union-attr]
+    "averaged out of place": lambda p: replace(p, p.grad / 3),  # type: ignore[operator]
+    "decayed": lambda p: p.grad.add_(p.detach(), alpha=0.1),  # type: ignore[union-attr]
+    "scaled and back": lambda p: p.grad.mul_(1 / 1024).mul_(1024),  # type: ignore[union-attr]
+    "masked": lambda p: p.grad.view(-1)[1:].zero_(),  # type: ignore[union-attr]
+    "dropped": lambda p: setattr(p, "grad", None) if p.ndim == 1 else None,
+    "read": lambda p: p.grad.norm(),  # type: ignore[union-attr]
+}
+
+
+@pytest.mark.parametrize("kind", CLIPS)
+def test_other_ways_to_clip_in_a_closure_are_said_too(kind: str) -> None:
+    assert len(ClosureRun("vsam").steps(CLIPS[kind])) == 1
+
+
+@pytest.mark.parametrize("kind", NO_CLIPS)
+@pytest.mark.parametrize("num_batches", [1, 3])
+def test_what_does_not_clip_in_a_closure_says_nothing(kind: str, num_batches: int) -> None:
+    assert ClosureRun("vsam").steps(NO_CLIPS[kind], num_batches) == []
+
+
+@pytest.mark.parametrize("hook", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_a_hook_may_clip(hook: str) -> None:
+    run = ClosureRun("vsam")
+
+    def clip_(parameter: Tensor) -> None:
+        nn.utils.clip_grad_value_([parameter], 1e-3)
+
+    for parameter in run.model.parameters():
+        if hook == "register_hook":
+            parameter.register_hook(lambda gradient: gradient.clamp(-1e-3, 1e-3))
+        else:
+            parameter.register_post_accumulate_grad_hook(clip_)
+    assert run.steps(lambda parameter: None, num_batches=2) == []
+
+
+def test_only_sampled_steps_are_watched() -> None:
+    run = ClosureRun("vsam")
+    run.optimizer.when = vsam.Every(4)
+    clip, samples = run.clip_to(0.5), []
+    for _ in range(5):
+        will_sample = run.optimizer.will_sample
+        samples.append(will_sample)
+        change = (lambda parameter: None) if will_sample and len(samples) < 5 else clip
+        assert len(run.steps(change, num_steps=1)) == (len(samples) == 5)
+    assert samples == [True, False, False, False, True]
+
+
+def test_a_closure_that_fails_leaves_no_hook() -> None:
+    run = ClosureRun("vsam")
+
+    def fail(parameter: Tensor) -> None:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        run.steps(fail)
+    assert not any(getattr(parameter, "_post_accumulate_grad_hooks", None) for parameter in run.model.parameters())

@@ -161,6 +161,58 @@ def test_the_counters_go_through_a_file_and_go_on() -> None:
     assert again.optimizer.cost == 1 + 1 / 11
 
 
+def rising(rho: float, before: int = 0, dips: int = 0, resumed: int = 0) -> list[str]:
+    """The warnings of 220 steps in a valley, 1 + |w|, of which the first `before` are not sampled.
+
+    `dips` samples in the middle do not rise.
+    """
+    weight = nn.Parameter(torch.ones(1))
+    base = SGD([weight], lr=0.0, fused=True)
+    optimizer = vsam.SharpnessAware(base, when=Chosen(), where=vsam.GlobalNorm(rho))
+    num_samples = 0
+
+    def closure() -> Tensor:
+        loss = 1 + weight.abs().sum()
+        loss.backward()
+        return loss if not 40 < num_samples <= 40 + dips else 0 * loss + 1
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for number in range(220):
+            optimizer.when.answer = number >= before  # type: ignore[attr-defined]
+            num_samples += number >= before
+            optimizer.step(closure)
+            if number == resumed - 1:
+                optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+            assert not caught or optimizer.num_samples >= 100
+    return [str(warning.message) for warning in caught]
+
+
+def test_a_rho_that_more_than_doubles_the_loss_is_said_once() -> None:
+    (said,) = rising(rho=3.0)
+    assert "rho is too large" in said
+    assert "150%" in said
+    assert "vsam.sharpness.radius(" in said
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rho": 1.9},
+        {"rho": 3.0, "dips": 40},  # the mean of one half of the samples is low
+        {"rho": 3.0, "before": 101},  # samples start where the loss may be near zero
+        {"rho": 3.0, "resumed": 5},
+    ],
+    ids=str,
+)
+def test_nothing_is_said_of_other_rises(settings: dict[str, Any]) -> None:
+    assert rising(**settings) == []
+
+
+def test_a_few_plain_steps_before_the_first_sample_do_not_matter() -> None:
+    assert len(rising(rho=3.0, before=50)) == 1
+
+
 GOOD: dict[str, Any] = {"num_steps": 5, "num_samples": 3, "num_skipped": 2, "age": 4}
 NO_COUNTS = [-1, True, 1.0, 2.5, math.nan, math.inf, "3", [3], torch.tensor(3)]
 REFUSED = [

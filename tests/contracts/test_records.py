@@ -1,12 +1,16 @@
-"""Records in `last` and for listeners: rate, age and norms. Listeners stay with their optimizer."""
+"""Records in `last` and for listeners: rate, age, norms and rise. Listeners stay with their optimizer."""
 
 import copy
+import math
 import pickle
+from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 import vsam
-from contract_table import ALWAYS, LENGTH, Run, every_method
+from contract_table import ALWAYS, LENGTH, Run, every_looping_method, every_method
 
 
 @every_method
@@ -101,6 +105,121 @@ def test_norms_are_over_all_parameters() -> None:
     assert record.grad_norm == pytest.approx(sum(float(g.square().sum()) for g in first) ** 0.5, rel=1e-5)
     psf = sum(float((s - g).square().sum()) for s, g in zip(second, first, strict=True)) ** 0.5
     assert record.psf_norm == pytest.approx(psf, rel=1e-5)
+
+
+@every_method
+def test_rise_is_that_of_the_losses_of_both_passes(method: str) -> None:
+    run = Run(method, "momentum")
+    losses, means = run.losses, []
+
+    def kept(number: int, keep: Tensor | None = None) -> Tensor:
+        values = losses(number, keep)
+        if keep is None:  # ESAM's second gradient is of some samples only
+            means.append(values.mean().item())
+        return values
+
+    run.losses = kept  # type: ignore[method-assign]
+    for number in range(LENGTH):
+        means.clear()
+        run.step(number)
+        expected = means[1] / means[0] - 1 if run.records[-1].sampled else None
+        assert run.records[-1].rise == (None if expected is None else pytest.approx(expected, abs=1e-12))
+    assert any(record.rise for record in run.records)
+
+
+@every_looping_method
+def test_rise_is_unknown_without_a_closure(method: str) -> None:
+    run = Run(method)
+    for number in range(LENGTH):
+        run.step_without_closure(number)
+    assert {record.rise for record in run.records} == {None}
+
+
+def test_rise_is_unknown_if_no_pass_is_at_the_weights_or_only_one_of_a_part() -> None:
+    for make in (lambda base: vsam.MSAM(base), lambda base: vsam.SAM(base, share=0.5)):
+        weight = nn.Parameter(torch.ones(3))
+        optimizer = make(torch.optim.SGD([weight], lr=0.1, momentum=0.9))
+
+        def closure(share: float = 1.0, weight: Tensor = weight) -> Tensor:
+            loss = weight.square().sum()
+            loss.backward()
+            return loss
+
+        for _ in range(3):
+            optimizer.step(closure)
+        assert optimizer.last is not None
+        assert optimizer.last.displaced
+        assert optimizer.last.rise is None
+
+
+def rise_of(*returned: Any, scale: float = 0.0) -> float | None:
+    """The rise of a step whose passes return these, and whose user changes the first of them afterwards."""
+    weight, values = nn.Parameter(torch.ones(2)), iter(returned)
+    optimizer = vsam.SAM(torch.optim.SGD([weight], lr=0.1))
+
+    def closure() -> Any:
+        weight.square().sum().backward()
+        return next(values)
+
+    loss = optimizer.step(closure)
+    if isinstance(loss, Tensor):
+        loss.mul_(scale)
+    assert optimizer.last is not None
+    return optimizer.last.rise
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_rise_takes_single_numbers_of_any_kind(dtype: torch.dtype) -> None:
+    """They are copied in time, so that what happens to the returned loss later does not matter."""
+    assert rise_of(torch.tensor(2.0, dtype=dtype), torch.tensor([3.0], dtype=dtype)) == 0.5
+    assert rise_of(2.0, 3) == rise_of(torch.tensor(2.0, dtype=dtype), torch.tensor(3.0)) == 0.5
+
+
+BUFFER = torch.tensor([2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        (None, None),
+        (2.0, None),
+        (0.0, 1.0),
+        (-2.0, -1.0),
+        (2.0, math.inf),
+        (math.inf, 2.0),
+        (2.0, math.nan),
+        (torch.tensor(math.nan), torch.tensor(2.0)),
+        (5e-324, 1e300),
+        (torch.ones(2), torch.ones(2)),
+        ({"loss": torch.tensor(2.0)}, {"loss": torch.tensor(3.0)}),
+        (BUFFER, BUFFER),
+        (BUFFER[0], BUFFER[0]),
+    ],
+    ids=repr,
+)
+def test_rise_is_unknown_if_it_is_no_number_or_the_losses_are_none(losses: tuple[Any, Any]) -> None:
+    assert rise_of(*losses, scale=1.0) is None
+
+
+def test_rise_of_micro_batches_is_that_of_their_sum_and_a_scaler_changes_nothing() -> None:
+    rises = []
+    for scaler in (None, vsam.amp.GradScaler("cpu", init_scale=64.0)):
+        run = Run("sam")
+
+        def closure(run: Run = run, scaler: Any = scaler) -> Tensor:
+            total = torch.zeros(())
+            for number in range(3):
+                loss = run.loss(number) / 3
+                (loss if scaler is None else scaler.scale(loss)).backward()
+                total += loss.detach()
+            return total
+
+        run.optimizer.step(closure) if scaler is None else scaler.step(run.optimizer, closure)
+        assert run.optimizer.last is not None
+        rises.append(run.optimizer.last.rise)
+    assert rises[0] is not None
+    assert rises[0] > 0
+    assert rises[1] == pytest.approx(rises[0], rel=1e-4)
 
 
 def test_subscription_ends() -> None:

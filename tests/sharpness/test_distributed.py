@@ -8,7 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from curved_net import batches, loss, net
 from processes import assert_checks_pass
-from vsam.sharpness import measure
+from vsam.sharpness import measure, radius
 from vsam.sharpness.measurement import PARTS
 
 
@@ -25,6 +25,8 @@ def check_the_ranks_find_what_one_process_finds(rank: int, folder: Path) -> None
     for part in ("trace", "ascent", "batch_ascent", "worst", "random"):
         one, other = getattr(found, part), getattr(expected, part)
         assert (one.value, one.error) == pytest.approx((other.value, other.error), rel=1e-6), part
+    rises = [radius(wrapped, loss, given[:1] if rank == 0 else given[1:]), radius(model, loss, given)]
+    assert rises[0] == pytest.approx(rises[1], rel=1e-9)
     assert all(torch.equal(one, other) for one, other in zip(before, model.parameters(), strict=True))
     loss(wrapped, given[rank]).backward()  # and DDP still trains
 

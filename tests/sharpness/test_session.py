@@ -12,7 +12,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 
 import vsam
 from curved_net import batches, loss, net
-from vsam.sharpness import landscape, measure
+from vsam.sharpness import landscape, measure, radius
 
 EVERYTHING = vsam.sharpness.measurement.PARTS
 
@@ -68,6 +68,7 @@ def test_everything_is_as_before(mode: Any) -> None:
     with torch.no_grad():
         found = measure(model, drawing, given, what=EVERYTHING, mode=mode, max_iterations=4, max_steps=3, num_probes=2)
         landscape(model, drawing, given, num_points=2, mode=mode)
+        assert radius(model, drawing, given, mode=mode) > 0
     assert found.mode == mode
     assert_same(before, everything(model, given))
 
@@ -94,6 +95,10 @@ def test_everything_is_as_before_after_an_exception(kind: type[BaseException]) -
     with pytest.raises(kind):
         landscape(model, failing(iter(range(5, -1, -1)), kind), given, mode="train")
     assert_same(before, everything(model, given))
+    for number in (1, 2, 5):
+        with pytest.raises(kind, match="in the middle"):
+            radius(model, failing(iter(range(number, -1, -1)), kind), given, rise=3.0)
+        assert_same(before, everything(model, given))
 
 
 def interrupt_at(number: int) -> Any:

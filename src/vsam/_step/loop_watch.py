@@ -1,7 +1,9 @@
-"""Notice what a loop without a closure must not do to gradients, weights and the model between its calls."""
+"""Notice what a loop must not do to gradients, weights and the model: between its calls, or inside its closure."""
 
 import copy
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -11,10 +13,13 @@ from torch import Tensor, nn
 
 from vsam._step.misuse import ACCUMULATION_EXAMPLE, CLOSURE_EXAMPLE, warn_caller
 from vsam._step.replay import FirstPassRecorder
-from vsam._step.undo import Undo
+from vsam._step.undo import Step, Undo
 from vsam.distributed import shards
 
 _VERSION, _GRADIENT = attrgetter("_version"), attrgetter("grad")
+
+_SMALL = 65_536
+"""Elements of a parameter whose gradient is cheap to copy."""
 
 
 class LoopWatch:
@@ -24,6 +29,7 @@ class LoopWatch:
         self.parameters: list[Tensor] = []
         self._warned: set[str] = set()
         self._first: _Backwards | None = None
+        self._factor = 1.0
         self.forget()
 
     def forget(self) -> None:
@@ -126,6 +132,32 @@ class LoopWatch:
                 f"step() a closure:{ACCUMULATION_EXAMPLE}"
             )
 
+    @contextmanager
+    def closure(self, step: Step) -> Iterator[None]:
+        """Run a pass of a closure, and warn if it shrinks the gradients of the two passes by different factors.
+
+        Off with several processes, which write to gradients themselves. The same factor in both passes, as from an
+        average over micro-batches, leaves the PSF right.
+        """
+        candidates = [parameter for parameter in self.parameters if parameter.requires_grad]
+        if not candidates or _has_processes():
+            yield
+            return
+        small = next((one for one in reversed(candidates) if 1 < one.numel() <= _SMALL), candidates[-1])
+        watched = _Backwards(small, copies=True)
+        try:
+            yield
+            if step.due == "first":
+                self._factor = watched.factor()
+            elif not math.isclose(self._factor, watched.factor(), rel_tol=1e-2):
+                self.warn_once(
+                    "The closure clipped the gradients, by another factor in each pass, so the PSF is a clipped gs "
+                    "minus a clipped g. Leave clip_grad_norm_() out of the closure, and construct the optimizer with "
+                    "max_grad_norm=."
+                )
+        finally:
+            watched.remove()
+
     def were_weights_written(self) -> bool:
         """Return whether somebody wrote to the perturbed weights."""
         return any(weight._version != version for weight, version in self._perturbed)
@@ -156,10 +188,16 @@ def _has_processes() -> bool:
 
 
 class _Backwards:
-    """Count the backward passes that are added up in a parameter's gradient, and notice when others change it."""
+    """Count the backward passes that are added up in a parameter's gradient, and notice when others change it.
 
-    def __init__(self, parameter: Tensor) -> None:
+    Args:
+        parameter: the parameter.
+        copies: keep a copy of the gradient, for `factor`.
+    """
+
+    def __init__(self, parameter: Tensor, copies: bool = False) -> None:
         self.parameter, self.count = parameter, 0
+        self._copies, self._copy = copies, torch.empty(0)
         self._version, self._id = -1, 0
         self.remove: Callable[[], None] = parameter.register_post_accumulate_grad_hook(self._note).remove  # type: ignore[no-untyped-call]
 
@@ -169,12 +207,27 @@ class _Backwards:
             was_added = id(gradient) == self._id and gradient._version == self._version + 1
             self.count = self.count + 1 if was_added else 1
             self._version, self._id = gradient._version, id(gradient)
+            self._copy = gradient.detach().clone() if self._copies else self._copy
 
     @property
     def was_changed(self) -> bool:
         """Whether the gradient differs from what the backward pass left."""
         gradient = self.parameter.grad
         return self._version >= 0 and gradient is not None and gradient._version != self._version
+
+    @torch.no_grad()
+    def factor(self) -> float:
+        """Return the factor by which the gradient was clipped since its last backward pass, 1 if it was not.
+
+        Other changes, such as a mask or an added term, do not count.
+        """
+        gradient = self.parameter.grad
+        if gradient is None or self._version < 0 or (self._version, self._id) == (gradient._version, id(gradient)):
+            return 1.0
+        old, new = self._copy.float(), gradient.float()
+        factor, largest = float(new.norm() / old.norm()), float(new.abs().max())
+        is_scaled = torch.allclose(new, factor * old, rtol=1e-2, atol=0)
+        return factor if is_scaled or torch.equal(new, old.clamp(-largest, largest)) else 1.0
 
 
 class _Abandoning:

@@ -1,5 +1,6 @@
 """Record what happens: the counters of a run, the latest step, and listeners to every step."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ COUNTERS = ("num_steps", "num_samples", "num_skipped", "age")
 _FETCH_EVERY = 100
 """Steps that a fused base decided by itself may wait this long to be read, so that skips get reported."""
 
+_NUM_LOSSES = 100
+"""Samples after which the losses are read once, to warn of a rho that is too large."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
@@ -32,11 +36,15 @@ class StepRecord:
         rate: the fraction of steps sampled under the current rule.
         age: steps since the last sample, 0 at a sample, None before the first one.
         grad_norm: ‖g‖ over all parameters; None if there is no listener and the method does not need it.
-        psf_norm: ‖PSF‖ over all parameters; also None at a plain step.
+        psf_norm: ‖PSF‖ over all parameters; None at a plain step, and if there is no listener and the method does not
+            need it.
         s: vSAM's target, samples per window.
         change_var: vSAM's ĉ_var at its latest update.
         change_norm: vSAM's ĉ_norm at its latest update.
         displaced: the only gradient, and with it the loss, was taken at w + e.
+        rise: L(w + e)/L(w) − 1 of a sampled step, from the losses that the closure returned in the two passes. With
+            several processes they are this rank's. None at a plain step, without a closure, for methods that never see
+            both losses (MSAM, SAM with a share), and if the losses are no finite numbers or L(w) is not above zero.
     """
 
     step: int
@@ -51,6 +59,7 @@ class StepRecord:
     change_var: float | None = None
     change_norm: float | None = None
     displaced: bool = False
+    rise: float | None = None
 
 
 Listener = Callable[[StepRecord], object]
@@ -60,7 +69,7 @@ class Records:
     """The counters, the latest record and its listeners. Numbers stay on the device until somebody reads them.
 
     Args:
-        warn: called once, when the first step was skipped.
+        warn: called when the first step was skipped, and once if rho is too large.
     """
 
     def __init__(
@@ -75,6 +84,7 @@ class Records:
         self.listeners = OrderedDict() if listeners is None else listeners  # not copied for an undo
         self._fields: dict[str, Any] = {}
         self._last: StepRecord | None = None
+        self._losses: list[Any] | None = None if self.num_samples else []  # of the first samples, unless resumed
 
     @property
     def num_skipped(self) -> int:
@@ -94,12 +104,13 @@ class Records:
         """The latest record, fetched from the device when first read."""
         if self._fields:
             fields, self._fields = self._fields, {}
+            rise = _rise([fields.pop("losses")])
             fetched: dict[str, Any] = {
                 name: v.item() if isinstance(v, Tensor) and name != "loss" else v for name, v in fields.items()
             }
             if fetched["skipped"]:
                 fetched["psf_norm"] = None
-            self._last = StepRecord(age=self.age, **fetched)
+            self._last = StepRecord(age=self.age, rise=rise, **fetched)
         return self._last
 
     def counters(self) -> dict[str, int | None]:
@@ -116,6 +127,11 @@ class Records:
         self._waiting.append((sampled, skipped)) if isinstance(skipped, Tensor) else self._count(sampled, skipped)
         if len(self._waiting) == _FETCH_EVERY:
             self._fetch()
+        losses = _losses(step.loss, step.second_loss)
+        if self.num_steps > _NUM_LOSSES and not self.num_samples:
+            self._losses = None  # samples that start late raise a loss near zero many times, and that is fine
+        if losses is not None and self._losses is not None:
+            self._losses.append(losses)
         rate, details = when.rate, when.details()
         when.advance(self.num_steps, bool(step.sampled) or step.is_displaced_sample, is_skipped)
         step.was_recorded = True
@@ -128,6 +144,7 @@ class Records:
             "grad_norm": grad_norm,
             "psf_norm": psf_norm,
             "displaced": step.is_displaced,
+            "losses": losses,
             **details,
         }
 
@@ -140,10 +157,23 @@ class Records:
         return lambda: listeners.pop(key, None) and None
 
     def publish(self) -> None:
-        """Call the listeners with the latest record."""
+        """Call the listeners with the latest record. Warn once of a rho that is too large."""
+        if self._losses is not None and len(self._losses) == _NUM_LOSSES:
+            self._check_rise()
         for listener in list(self.listeners.values()):
             assert self.last is not None
             listener(self.last)
+
+    def _check_rise(self) -> None:
+        losses, self._losses = self._losses or [], None
+        halves = losses[: _NUM_LOSSES // 2], losses[_NUM_LOSSES // 2 :]  # a single outlier is in one of them
+        if all(rise is not None and rise > 1 for rise in map(_rise, halves)):
+            self._warn(
+                f"rho is too large: over the first {_NUM_LOSSES} samples the perturbation raised the mean loss by "
+                f"{_rise(losses):.0%}. Use the radius that raises it by 5 %: "
+                "rho=vsam.sharpness.radius(model, loss, batches, rise=0.05), or halve rho until optimizer.last.rise is "
+                "well below 1."
+            )
 
     def _fetch(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -175,3 +205,23 @@ def _detached(loss: Any) -> Any:
     if isinstance(loss, dict):
         return {name: _detached(value) for name, value in loss.items()}
     return tuple(_detached(value) for value in loss) if isinstance(loss, list | tuple) else loss
+
+
+def _losses(first: Any, second: Any) -> Any:
+    """Return the losses of both passes, copied on their device, or None if they are not single numbers."""
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        # A closure that returns the same memory twice has overwritten the first loss. Reading a DTensor communicates.
+        is_single = first.numel() == second.numel() == 1 and first.device == second.device
+        if not is_single or hasattr(first, "placements") or first.data_ptr() == second.data_ptr():
+            return None
+        return torch.stack([first.detach().reshape(()), second.detach().reshape(())])
+    return (first, second) if isinstance(first, int | float) and isinstance(second, int | float) else None
+
+
+def _rise(losses: list[Any]) -> float | None:
+    """Return by which fraction the mean of the second losses is above that of the first, if that is a number."""
+    pairs = [pair.tolist() if isinstance(pair, Tensor) else pair for pair in losses if pair is not None]
+    pairs = [pair for pair in pairs if all(map(math.isfinite, pair))]
+    before, after = (sum(pair[i] for pair in pairs) for i in range(2))
+    rise = after / before - 1 if before > 0 else math.inf
+    return rise if math.isfinite(rise) else None

@@ -105,6 +105,7 @@ class Step(Undo):
         self.found_inf: Tensor | None = None
         self.defers = self.was_recorded = False
         self.loss: Any = None
+        self.second_loss: Any = None
 
     @property
     def is_finite(self) -> Tensor | None:

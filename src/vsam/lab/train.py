@@ -33,7 +33,7 @@ from vsam.quantize import size_report
 
 __all__ = ["Observer", "Trainer", "load_data"]
 
-_NUMBERS = ("rate", "grad_norm", "psf_norm", "s", "change_var", "change_norm")
+_NUMBERS = ("rate", "grad_norm", "psf_norm", "rise", "s", "change_var", "change_norm")
 _PROGRESS = ("seconds", "best", "averaged_best", "skips_in_a_row", "metrics")
 _MOST_SKIPS_IN_A_ROW = 10
 
