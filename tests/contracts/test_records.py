@@ -21,6 +21,8 @@ def test_rate_is_that_of_the_rule_in_force(method: str) -> None:
             expected = 1.0
         elif method in ("sam-5", "looksam-5"):
             expected = 1 / 5
+        elif method == "sam-late":
+            expected = 0.5
         elif method == "budget":
             expected = 0.4
         elif method == "ae-sam":

@@ -1,6 +1,7 @@
 """`vsam check` finds problems of the machine and of a user's file, and none in a correct file."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -74,9 +75,10 @@ def found(level, *arguments, **options):
 
 def test_nothing_is_wrong_with_a_file_that_is_right(write, capsys):
     findings = check_workload(read_workload(write()))
-    assert [one.subject for one in findings] == ["loss", "repeatability", "steps", "perturbation"]
+    assert [one.subject for one in findings] == ["loss", "repeatability", "radius", "steps", "perturbation"]
     assert {one.level for one in findings} == {"ok"}
-    assert "3 dry steps of VSAM, 1 with a second gradient" in findings[2].text
+    assert "raises the loss by 5%" in findings[2].text
+    assert "3 dry steps of VSAM, 1 with a second gradient" in findings[3].text
     assert capsys.readouterr().out == ""
 
 
@@ -86,6 +88,19 @@ def test_base_and_optimizer_of_the_file_count(write):
     workload = read_workload(write(more=OPTIMIZER.format(", rho=0.3")))
     assert (type(workload.optimizer), workload.rho) == (vsam.SAM, 0.3)
     assert workload.base is workload.optimizer.base
+
+
+def test_the_radius_it_shows_raises_the_loss_that_far(write):
+    path = write(more=OPTIMIZER.format(", model=model, rho=0.05"))
+    rho = re.search(r"rho = (\S+) raises", found("ok", path)["radius"])[1]
+    text = found("ok", path, method="sam")["perturbation"]
+    assert re.search(r"and raises the loss by \d+%$", text)
+    path = write(more=OPTIMIZER.format(f", model=model, rho={rho}"))
+    assert re.search(r"by (\d+)%$", found("ok", path)["perturbation"])[1] in "456"
+
+
+def test_a_loss_without_a_radius_is_noted(write):
+    assert "above zero" in found("note", write((LOSS, f"{LOSS} - 100")))["radius"]
 
 
 def test_a_loss_may_bring_its_own_data(write):

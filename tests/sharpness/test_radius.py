@@ -126,6 +126,16 @@ def test_what_has_no_radius_is_refused(function: Any, options: dict[str, Any], s
     assert model.weight.tolist() == at(0.1, 0.0, 0.2).weight.tolist()
 
 
+def test_a_loss_that_cannot_be_repeated_is_refused() -> None:
+    own = torch.Generator().manual_seed(0)
+
+    def noisy(model: nn.Module, batch: Tensor) -> Tensor:
+        return bowl(model, batch) * (1 + 0.1 * torch.rand((), generator=own))
+
+    with pytest.raises(ValueError, match="generators"):
+        radius(at(0.1, 0.0, 0.2), noisy, [torch.zeros(1, 3, dtype=torch.float64)])
+
+
 @pytest.mark.parametrize(("given", "said"), [([], "empty"), (iter([torch.zeros(1, 3)]), "more than once")])
 def test_it_needs_batches_that_can_be_read_again(given: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):

@@ -59,12 +59,18 @@ def radius(
     check_batches(batches)
     inner = unwrapped(model)
     with untouched(inner, batches, check_mode(mode)) as rewind:
-        objective = Objective(model, loss, batches, rewind, eta=unit)
+        objective, starts = Objective(model, loss, batches, rewind, eta=unit), list[float]()
 
         def rise_at(rho: float) -> float:
             before, after = (losses.mean for losses in objective.each_batch(rho))
             if not 0 < before < math.inf:
                 raise ValueError(f"The mean loss must be finite and above zero for a fraction of it, got {before:g}.")
+            starts.append(before)
+            if abs(before - starts[0]) > tolerance * rise * before:
+                raise ValueError(
+                    f"The mean loss at the same weights was {starts[0]:g} and then {before:g}: draw random numbers from "
+                    "the global generators of torch, NumPy or random, which are rewound, not from another one."
+                )
             found = after / before - 1
             return found if math.isfinite(found) else math.inf
 
@@ -84,8 +90,7 @@ def _bracket(goal: float, rise_at: Callable[[float], float]) -> tuple[Point, Poi
             return low, high
     if point[1] >= goal:
         raise ValueError(
-            f"The loss rises by {point[1]:.0%} even at rho={point[0]:.2g}: its gradient is not finite, or it differs "
-            "from pass to pass."
+            f"The loss rises by {point[1]:.0%} even at rho={point[0]:.2g}: its gradient may not be finite."
         )
     if highest[1] == 0:
         raise ValueError("The gradient is zero at these weights, so there is no direction in which the loss rises.")
@@ -100,6 +105,8 @@ def _solve(goal: float, tolerance: float, rise_at: Callable[[float], float], low
         for rho, rise in (low, high):
             if abs(rise - goal) <= tolerance * goal:
                 return rho
+        if high[0] <= low[0] * (1 + 1e-12):
+            break
         middle = math.sqrt(low[0] * high[0])
         if turn % 3 < 2 and low[1] > 0 and high[1] < math.inf:
             power = math.log(high[1] / low[1]) / math.log(high[0] / low[0])
