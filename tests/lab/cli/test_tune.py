@@ -114,6 +114,11 @@ def test_two_folders_share_a_database(tmp_path):
     assert [path for path, content in files(tmp_path).items() if b"hunter2" in content and path.suffix != ".db"] == []
 
 
+def test_a_method_that_needs_the_length_of_the_run(tmp_path):
+    command = vsam("tune", *QUICK, "--method", "sam-late", "--set", "late.last=0.3", "--trials", "1", folder=tmp_path)
+    assert command.code == 0, command.stderr
+
+
 def test_the_storage_can_come_from_the_environment(tmp_path):
     environment = {"VSAM_STORAGE": "nosuch://me:hunter2@host/name"}
     command = vsam(*ARGUMENTS, folder=tmp_path, environment=environment)

@@ -219,6 +219,20 @@ def test_folders_share_a_database_and_train_no_trial_twice(searched, tmp_path):
         assert outcomes(rows_of(first)) == outcomes(searched[1])
 
 
+def test_a_trial_that_another_machine_took_over_is_left_to_it(searched, tmp_path, monkeypatch):
+    """As if this machine had been asleep for hours in the middle of a trial."""
+    storage = {"storage": f"sqlite:///{tmp_path}/shared.db"}
+
+    def take_over():
+        with monkeypatch.context() as patch:
+            patch.setattr("vsam.lab.tune.search._SILENCE", -1)
+            assert run(tmp_path / "two", trials=1, **storage)[0]["state"] == "complete"
+
+    progress = Stop(("trial 0", 1), take_over)
+    assert outcomes(run(tmp_path / "one", progress=progress, **storage)) == outcomes(searched[1])
+    assert ("trial 0", 0, 3) not in progress.steps
+
+
 @pytest.mark.parametrize("url", ["nosuch://me:hunter2@host/name", "hunter2", "sqlite:////nowhere/hunter2.db"])
 def test_a_database_that_cannot_be_used_is_an_error_without_its_password(tmp_path, url):
     with pytest.raises((UserError, RunError), match="storage") as raised:

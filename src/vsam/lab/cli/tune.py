@@ -62,6 +62,7 @@ def tune(
     if storage == "":
         raise UserError("--storage must not be empty. Leave it out to keep the search in its folder.")
     _quieten_optuna()
+    from vsam.lab.compare import count_steps
     from vsam.lab.data.validation import hold_out
     from vsam.lab.environment import choose_device
     from vsam.lab.learner import build_model
@@ -82,7 +83,8 @@ def tune(
     chosen, observe = choose_device(device), observer(tensorboard)
     target = options.folder(out) or Path("tune") / settings.name / settings.label
     dataset = load_data(settings, data_dir, chosen)
-    build_optimizer(build_model(settings, dataset), settings, 1)  # fails before a folder is created
+    steps = count_steps(settings, dataset)
+    build_optimizer(build_model(settings, dataset), settings, steps)  # fails before a folder is created
     deadline = None if timeout is None else time.monotonic() + 60 * timeout
     with (
         options.resumable(),

@@ -7,14 +7,14 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
 from optuna import Study, Trial, create_study
-from optuna.exceptions import StorageInternalError
+from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.pruners import MedianPruner
 from optuna.samplers import TPESampler
 from optuna.storages import RDBStorage
@@ -97,7 +97,7 @@ class Search:
             ) from error
         try:
             with _storage_errors(storage):
-                self._place = self._read_place()
+                self._place, self._turn = self._read_place(), _turn(storage)
                 self._storage, self.study = self._open_patiently()
                 self._give_back()
         except BaseException:
@@ -125,7 +125,8 @@ class Search:
             self._clear_away()
             while not is_over() and (trial := self._ask(trials)) is not None:
                 try:
-                    self._train(trial, progress if trial.number < known else None, is_over)
+                    with suppress(UpdateFinishedTrialError):  # another machine has taken it over and finished it
+                        self._train(trial, progress if trial.number < known else None, is_over)
                     num_trained += 1
                 finally:
                     self._give_back()
@@ -185,10 +186,11 @@ class Search:
         storage = RDBStorage(self._url or "sqlite:///study.db", engine)
         pruner = make_pruner(self.recipe.epochs)
         study = create_study(storage=storage, study_name=name, pruner=pruner, direction="maximize", load_if_exists=True)
-        if "settings" not in study.user_attrs:
-            study.set_user_attr("settings", settings)
-            if own := own_values(self.recipe, self.space):
-                study.enqueue_trial(own, skip_if_exists=True)
+        with self._turn:
+            if "settings" not in study.user_attrs:
+                if own := own_values(self.recipe, self.space):
+                    study.enqueue_trial(own, skip_if_exists=True)
+                study.set_user_attr("settings", settings)  # last: a search that is killed before begins again
         begun = study.user_attrs["settings"]
         if begun != json.loads(json.dumps(settings)):
             old, new = flat(begun), flat(settings)
@@ -202,16 +204,9 @@ class Search:
 
     def _ask(self, trials: int) -> Trial | None:
         """Return the next trial: one that waits, else a new one, else None."""
-        with self._drawing():
+        with self._turn:
             self._give_back()
             return self._draw(trials)
-
-    def _drawing(self) -> AbstractContextManager[object]:
-        """Return a lock for drawing a trial: an SQLite database, unlike a server, may give one to two processes."""
-        url = None if self._url is None else make_url(self._url)
-        if url is None or url.get_backend_name() != "sqlite" or not url.database:
-            return nullcontext()
-        return FileLock(f"{url.database}.lock")
 
     def _draw(self, trials: int) -> Trial | None:
         everything = self.trials()
@@ -232,6 +227,12 @@ class Search:
         """Tell other machines that the trial is being trained here."""
         trial.set_user_attr("sign", {"place": self._place, "time": time.time()})
 
+    def _is_ours(self, trial: Trial) -> bool:
+        """Return False if another machine has taken the trial over, after this one was silent for an hour."""
+        frozen = self._frozen(trial)
+        sign = frozen.user_attrs.get("sign")
+        return frozen.state == TrialState.RUNNING and sign is not None and sign["place"] == self._place
+
     def _train(self, trial: Trial, progress: Shown | None, is_over: Any) -> None:
         """Train a trial and tell Optuna. A failed one is told as pruned, so that the sampler avoids its settings."""
         facts: dict[str, Any] = {"device": describe_environment(self.device)["device"]}
@@ -245,7 +246,12 @@ class Search:
                     path = self._path(trial.number) / f"seed-{seed}"
                     runs.append(opened.enter_context(closing(Trainer(recipe, path, self.dataset, self.device))))
                     self._observe(runs[-1])
-                while len(epochs := self._report(trial, runs)) < self.recipe.epochs and not trial.should_prune():
+                while True:
+                    if not self._is_ours(trial):
+                        return
+                    epochs = self._report(trial, runs)
+                    if len(epochs) == self.recipe.epochs or trial.should_prune():
+                        break
                     if is_over():
                         return
                     for run in runs:
@@ -260,11 +266,12 @@ class Search:
                 if isinstance(error, DamagedError) or isinstance(error.__cause__, OSError):
                     raise  # a full disk is not the fault of the settings
                 facts |= {"error": str(error) or type(error).__name__}
-        if self._frozen(trial).state == TrialState.RUNNING:  # else another machine has taken it over
+        with self._turn:
+            if not self._is_ours(trial):
+                return
             trial.set_user_attr("facts", facts)
             accuracy = self._frozen(trial).intermediate_values.get(self.recipe.epochs)
-            value = accuracy if state == TrialState.COMPLETE else None
-            self.study.tell(trial, value, state, skip_if_finished=True)
+            self.study.tell(trial, accuracy if state == TrialState.COMPLETE else None, state)
             settings = ", ".join(f"{key}={value:g}" for key, value in self.values(self._frozen(trial)).items())
             _log.info("trial %d %s: %s", trial.number, facts.get("error", state.name.lower()), settings)
 
@@ -288,7 +295,9 @@ class Search:
                 progress.advance(*name, step)
             if time.monotonic() - last > _HEARTBEAT:
                 last = time.monotonic()
-                self._give_sign(trial)
+                with self._turn:
+                    if self._is_ours(trial):
+                        self._give_sign(trial)
 
         run.train_epoch(on_step)
         if progress is not None:
@@ -296,15 +305,19 @@ class Search:
 
     def _give_back(self) -> None:
         """Put trials back into the queue that this folder began, or that another machine left long ago."""
-        for trial in self.trials():
-            sign = trial.user_attrs.get("sign")
-            if sign is None:  # drawn a moment ago, here or by another machine, unless a kill came between
-                drawn = trial.datetime_start
-                is_left = self._url is None or drawn is None or time.time() - drawn.timestamp() > _PATIENCE
-            else:
-                is_left = sign["place"] == self._place or time.time() - sign["time"] > _SILENCE
-            if trial.state == TrialState.RUNNING and is_left:
-                self._storage.set_trial_state_values(self._id(trial.number), TrialState.WAITING)
+        with self._turn:
+            for trial in self.trials():
+                if trial.state == TrialState.RUNNING and self._is_left(trial):
+                    # The sign first: whoever draws the trial next has not signed it yet.
+                    self._storage.set_trial_user_attr(self._id(trial.number), "sign", None)
+                    self._storage.set_trial_state_values(self._id(trial.number), TrialState.WAITING)
+
+    def _is_left(self, trial: FrozenTrial) -> bool:
+        sign = trial.user_attrs.get("sign")
+        if sign is not None:
+            return bool(sign["place"] == self._place or time.time() - sign["time"] > _SILENCE)
+        drawn = trial.datetime_start  # a moment ago, here or by another machine, or a kill came between
+        return self._url is None or drawn is None or time.time() - drawn.timestamp() > _PATIENCE
 
     def _clear_away(self) -> None:
         """Remove the checkpoints of finished trials: for large networks they are gigabytes."""
@@ -323,6 +336,17 @@ class Search:
     def _id(self, number: int) -> int:
         study = self._storage.get_study_id_from_name(self.study.study_name)
         return self._storage.get_trial_id_from_study_id_trial_number(study, number)
+
+
+def _turn(storage: str | None) -> AbstractContextManager[object]:
+    """Return a lock under which trials change hands: SQLite, unlike a server, may give one to two processes.
+
+    It can be taken again by whoever holds it.
+    """
+    url = None if storage is None else make_url(storage)
+    if url is None or url.get_backend_name() != "sqlite" or not url.database:
+        return nullcontext()
+    return FileLock(f"{url.database}.lock")
 
 
 @contextmanager
