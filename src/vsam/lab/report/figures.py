@@ -415,9 +415,11 @@ def _label_points(figure: Figure, axes: Axes, found: Sequence[Point], styles: St
         boxes = [(left, low, left + width, low + height) for low in lows for left in sides]
         box = next((box for box in boxes if _is_free(box, axes.bbox.extents, taken)), boxes[0])
         taken.append(box)
-        left, middle = axes.transAxes.inverted().transform((box[0], box[1] + height / 2))
+        # Anchored on the side of the point, since the width is an estimate.
+        side, anchor = ((box[0], "left"), (box[2], "right"), (x, "center"))[boxes.index(box) % len(sides)]
+        place = axes.transAxes.inverted().transform((side, box[1] + height / 2))
         gid = _gid(styles[point.label])
-        axes.text(left, middle, text, transform=axes.transAxes, va="center", parse_math=False, gid=gid)
+        axes.text(*place, text, transform=axes.transAxes, ha=anchor, va="center", parse_math=False, gid=gid)
 
 
 def _is_free(box: Box, outer: Sequence[float], taken: Sequence[Box]) -> bool:

@@ -107,11 +107,11 @@ def write_report(
 
 def _section(group: Group, styles: Styles) -> Section:
     published = {} if group.is_validation else _published(group)
-    blocks: list[Table | Panels | Details] = []
+    table: list[Table | Panels | Details] = []
     panels: list[Panel] = []
     if group.rows:
         labels = [row.label for row in group.rows]
-        blocks.append(Table("Results", cells(group.rows, quartiles=True), labels, NOTES))
+        table.append(Table("Results", cells(group.rows, quartiles=True), labels, NOTES))
         words = ", ".join(f"{row.label}: {row.accuracy:.2f} % at {2 / row.ideal_ratio:.2f}" for row in group.rows)
         hollow = [
             Point(label, 1 + one.samples / STEPS, one.accuracy, y_error=one.std or 0.0, is_hollow=True)
@@ -120,23 +120,27 @@ def _section(group: Group, styles: Styles) -> Section:
         ]
         figure = cost_figure(group.rows, styles, hollow, group.images)
         panels.append(Panel(f"{group.slug}-accuracy-cost", "Accuracy against cost", figure, f"Passes: {words}."))
-    by_source: dict[str, list[Panel]] = {"epochs": panels, "steps": [], "sharpness": []}
+    by_part: dict[str, list[Panel]] = {"accuracy": panels, "loss": [], "steps": [], "sharpness": []}
     for metric in METRICS:
         if lines := group.curves(metric):
-            by_source[metric.source].append(_panel(group, metric, lines, styles))
+            part = metric.key.rpartition("_")[2] if metric.source == "epochs" else metric.source
+            by_part[part].append(_panel(group, metric, lines, styles))
     if shares := group.sampled():
         figure = strips(shares, styles, x="step", total=group.steps)
         words = ", ".join(f"{label}: {np.mean(share):.0%}" for label, share in shares.items())
-        by_source["steps"].insert(0, Panel(f"{group.slug}-samples", "Which steps were sampled", figure, words))
-    blocks += [
-        Panels(title, by_source[source], note)
-        for source, title, note in (
-            ("epochs", "Accuracy and loss", _band(group)),
+        by_part["steps"].insert(0, Panel(f"{group.slug}-samples", "Which steps were sampled", figure, words))
+    pictures = {
+        part: Panels(title, by_part[part], note)
+        for part, title, note in (
+            ("accuracy", "Accuracy", _band(group)),
+            ("loss", "Loss", ""),
             ("steps", "Sampling and norms", "Only sampled steps are recorded."),
             ("sharpness", "Sharpness during training", _sharpness_note(group)),
         )
-        if by_source[source]
-    ]
+        if by_part[part]
+    }
+    first = pictures.pop("accuracy", None)  # a long table would push it off the screen
+    blocks = [*([first] if first else []), *table, *pictures.values()]
     blocks += _papers(published) + _quantized(group)
     blocks.append(Details("Runs", [_details(run) for run in group.all_runs]))
     badge = "tiny run" if group.is_tiny else ""
