@@ -23,6 +23,7 @@ __all__ = [
     "WSAM",
     "AdamW",
     "AdaptiveMSAM",
+    "BiLoRA",
     "FriendlySAM",
     "LookSAM",
     "ReleasedVSAM",
@@ -263,6 +264,51 @@ class WSAM(Twin):
     def direction(self, w: Tensor, g: Tensor, gradient: Gradient) -> Tensor:
         self.sampled.append(len(self.sampled) % self.every == 0)
         return g + self.gamma / (1 - self.gamma) * (self.sharp(w, g, gradient) - g) if self.sampled[-1] else g
+
+
+class BiLoRA:
+    """Adapters on frozen matrices, `W₀ + s₁·B₁A₁ + s₂·B₂A₂`, and tanh between them.
+
+    The first ones descend, the second ones ascend. If √Σ‖s₂·B₂A₂‖² exceeds ρ, all A₂ and B₂ are scaled by √(ρ/c).
+
+    Args:
+        bases: of the first and the second adapters, without weight decay for the second.
+        rho: ρ.
+        frozen: W₀ of each layer.
+        scalings: s₁ and s₂ of each layer.
+    """
+
+    def __init__(
+        self, bases: tuple[Base, Base], rho: float, frozen: list[Tensor], scalings: list[tuple[float, float]]
+    ) -> None:
+        self.bases, self.rho, self.frozen, self.scalings = bases, rho, frozen, scalings
+        self.was_scaled: list[bool] = []
+
+    def step(self, adapters: tuple[list[Tensor], list[Tensor]], inputs: Tensor, labels: Tensor) -> None:
+        """Move [A, B, A, B, …] of both adapters."""
+        leaves = [[one.detach().clone().requires_grad_() for one in adapter] for adapter in adapters]
+        with torch.enable_grad():
+            values = inputs
+            for i, matrix in enumerate(self.frozen):
+                for scaling, adapter in zip(self.scalings[i], leaves, strict=True):
+                    matrix = matrix + scaling * adapter[2 * i + 1] @ adapter[2 * i]
+                values = (torch.tanh(values) if i else values) @ matrix.T
+            loss = (values.exp().sum(dim=1).log() - values[torch.arange(len(labels)), labels]).mean()
+        for sign, base, adapter, leaf in zip((1, -1), self.bases, adapters, leaves, strict=True):
+            gradient = torch.cat([one.flatten() for one in torch.autograd.grad(loss, leaf, retain_graph=True)])
+            moved = base(torch.cat([one.flatten() for one in adapter]), sign * gradient)
+            for one, part in zip(adapter, moved.split([one.numel() for one in adapter]), strict=True):
+                one.copy_(part.view_as(one))
+        c = self.norm(adapters[1])
+        self.was_scaled.append(c > self.rho)
+        if c > self.rho:
+            for one in adapters[1]:
+                one.mul_((self.rho / c) ** 0.5)
+
+    def norm(self, second: list[Tensor]) -> float:
+        """√Σ‖s₂·B₂A₂‖² of the dense matrices."""
+        updates = [scaling * second[2 * i + 1] @ second[2 * i] for i, (_, scaling) in enumerate(self.scalings)]
+        return sum(float(one.square().sum()) for one in updates) ** 0.5
 
 
 class LookSAM(Twin):

@@ -206,6 +206,16 @@ def test_what_cannot_be_a_base_is_refused(method: Any, base: Any, words: str) ->
         method(base)
 
 
+def test_a_base_may_have_a_scheduler_already() -> None:
+    base = make_base()
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(base, 0.5)
+    optimizer = vsam.SAM(base)
+    for parameter in base.param_groups[0]["params"]:
+        optimizer.step(lambda parameter=parameter: parameter.sum().backward())  # type: ignore[misc]
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == 0.05
+
+
 def test_a_model_that_is_not_the_bases_is_refused() -> None:
     with pytest.raises(ValueError, match="none of the base optimizer's parameters"):
         vsam.SAM(make_base(), model=nn.Linear(2, 1))

@@ -124,9 +124,11 @@ def check_base(base: object) -> Optimizer:
 
 def _check_one_base(base: Any) -> None:
     name = base.__name__ if isinstance(base, type) else type(base).__name__
+    if isinstance(base, Joined):
+        raise ValueError(f"base must be an ordinary optimizer, got {name}: methods do not nest.")
     if not isinstance(base, Optimizer):
         refuse_base(f"base must be a constructed optimizer, or a list of them, got {name}.")
-    arguments = inspect.signature(base.step).parameters.values()
+    arguments = [*inspect.signature(type(base).step).parameters.values()][1:]  # a scheduler wraps that of the object
     if any(one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in arguments):
         raise ValueError(
             f"base must take one gradient per step, but {name} calls its closure itself: use SGD or AdamW."
