@@ -29,6 +29,7 @@ TESTED = {
     "own_part",
     "resume",
     "sharpness",
+    "skorch_net",  # in integrations/test_skorch.py
     "transformers_trainer",  # in integrations/test_loop_pages.py
     "without_closure",
     "your_own",

@@ -244,10 +244,10 @@ def test_a_registered_package_adapts_its_own_partial_closures_only(monkeypatch: 
 
 
 def test_a_registered_package_checks_the_first_step_if_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    Loop(monkeypatch, "pytest", check_first_step=partial(calls.append, "pytest"))
-    misuse.register_advice("never_imported", Advice("", check_first_step=partial(calls.append, "never")))
+    calls: list[Any] = []
+    Loop(monkeypatch, "pytest", check_first_step=calls.append)
+    misuse.register_advice("never_imported", Advice("", check_first_step=lambda optimizer: calls.append("never")))
     optimizer = make_sam()
     for _ in range(3):
         optimizer.step(lambda: optimizer.param_groups[0]["params"][0].sum().backward())
-    assert calls == ["pytest"]
+    assert calls == [optimizer]

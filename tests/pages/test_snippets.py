@@ -25,6 +25,8 @@ ELSEWHERE = {
     ("docs/loops/distributed.md", "python"): ("tests/distributed/test_ddp.py", 3),
     ("docs/loops/distributed.md", "diff"): ("tests/distributed/test_ddp.py", 2),  # one of them in test_fsdp2.py
     ("docs/loops/torchrun.md", "diff"): ("tests/pages/test_commands.py", 1),
+    ("docs/loops/skorch.md", "python"): ("tests/integrations/test_skorch.py", 1),
+    ("docs/loops/skorch.md", "diff"): ("tests/integrations/test_skorch.py", 1),
     ("docs/methods/lsq.md", "python"): ("tests/quantize/test_documentation.py", 1),
     ("docs/methods/mesa.md", "python"): ("tests/trajectory/test_documentation.py", 1),
     ("docs/methods/saf.md", "python"): ("tests/trajectory/test_documentation.py", 1),

@@ -89,13 +89,13 @@ class Advice(NamedTuple):
         constructs: whether it constructs optimizers from a class and settings.
         adapt: `adapt(closure, optimizer)` returns what to run for a `functools.partial` of one of its functions, or
             None if that closure is empty.
-        check_first_step: raises if it calls an optimizer's first `step(closure)` wrongly.
+        check_first_step: `check_first_step(optimizer)` raises if it calls the first `step(closure)` wrongly.
     """
 
     text: str
     constructs: bool = False
     adapt: Callable[[functools.partial[Any], Any], Any] | None = None
-    check_first_step: Callable[[], None] | None = None
+    check_first_step: Callable[[Any], None] | None = None
 
 
 _ADVICE: dict[str, Advice] = {}
@@ -139,7 +139,7 @@ def check_closure(optimizer: Any, closure: object) -> None:
         raise RuntimeError("step() was called inside the closure of another step(). Call it after that step.")
     for package, advice in _registered().items():
         if advice.check_first_step is not None and package in sys.modules:
-            advice.check_first_step()
+            advice.check_first_step(optimizer)
 
 
 def refuse_accumulated() -> None:

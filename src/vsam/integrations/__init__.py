@@ -25,6 +25,12 @@ _ACCELERATE = (
     "from vsam.integrations.accelerate and call optimizer.perturb() after accelerator.backward(loss)."
 )
 
+_SKORCH = (
+    "In skorch, write class Net(SharpnessAwareNet, NeuralNetClassifier), with SharpnessAwareNet from "
+    "vsam.integrations.skorch, and Net(Module, optimizer=vsam.VSAM, optimizer__budget=0.2, "
+    "optimizer__base=torch.optim.SGD, optimizer__base__momentum=0.9)."
+)
+
 
 def _from_lightning(closure: partial[Any], optimizer: Any) -> Any:
     from vsam.integrations.lightning_closure import adapted
@@ -32,7 +38,7 @@ def _from_lightning(closure: partial[Any], optimizer: Any) -> Any:
     return adapted(closure, optimizer)
 
 
-def _check_micro_batches() -> None:
+def _check_micro_batches(optimizer: Any) -> None:
     """Raise if accelerate's own optimizer called with accumulation on, because it skips the other micro-batches."""
     state = sys.modules.get("accelerate.state")
     if state is None or state.GradientState._shared_state.get("plugin_kwargs", {}).get("num_steps", 1) == 1:
@@ -43,7 +49,14 @@ def _check_micro_batches() -> None:
         )
 
 
+def _check_model(optimizer: Any) -> None:
+    """Raise if a net of skorch trains without `model=`: its BatchNorm would count both passes."""
+    if optimizer.model is None and outermost_caller(("skorch",)) is not None:
+        raise RuntimeError(f"The optimizer of this net has no model=, so BatchNorm would count both passes. {_SKORCH}")
+
+
 for _package in ("lightning", "pytorch_lightning"):
     register_advice(_package, Advice(_LIGHTNING, adapt=_from_lightning))
 register_advice("transformers", Advice(_TRANSFORMERS, constructs=True))
 register_advice("accelerate", Advice(_ACCELERATE, constructs=True, check_first_step=_check_micro_batches))
+register_advice("skorch", Advice(_SKORCH, constructs=True, check_first_step=_check_model))
