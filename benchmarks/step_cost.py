@@ -12,6 +12,7 @@ import gc
 import importlib
 import importlib.util
 import json
+import math
 import os
 import random
 import shlex
@@ -93,9 +94,10 @@ class Problem:
     def next_batch(self) -> None:
         self.inputs, self.targets = next(self._batches)
 
-    def forward_backward(self) -> Tensor:
-        """One pass that does not clear the gradients."""
-        loss = functional.cross_entropy(self.model(self.inputs), self.targets)
+    def forward_backward(self, share: float = 1.0) -> Tensor:
+        """Run one pass on a fraction of the batch, without clearing the gradients."""
+        count = max(2, math.ceil(share * len(self.inputs)))  # BatchNorm needs two
+        loss = functional.cross_entropy(self.model(self.inputs[:count]), self.targets[:count])
         loss.backward()
         return loss
 
@@ -143,12 +145,20 @@ def _transformer(width: int = 64, depth: int = 4) -> nn.Module:
     return nn.Sequential(nn.Embedding(VOCABULARY, width), encoder, _Mean(), nn.Linear(width, NUM_CLASSES))
 
 
+def _images() -> Tensor:
+    """Return a batch as in training."""
+    return torch.randn(64, 3, 32, 32)
+
+
 WORKLOADS = {
     workload.name: workload
     for workload in (
         Workload("mlp", _mlp, lambda: torch.randn(8, 16), burst=3),
+        Workload("mlp-64", lambda: _mlp(width=64), lambda: torch.randn(8, 64), burst=3),
         Workload("transformer", _transformer, lambda: torch.randint(0, VOCABULARY, (8, 16)), burst=3),
+        Workload("transformer-128", lambda: _transformer(128), lambda: torch.randint(0, VOCABULARY, (8, 16)), burst=3),
         Workload("resnet20", lambda: models.build("resnet20", NUM_CLASSES), lambda: torch.randn(8, 3, 32, 32), burst=2),
+        Workload("resnet20-64", lambda: models.build("resnet20", NUM_CLASSES), _images, burst=2),
         Workload("resnet18", lambda: models.build("resnet18", NUM_CLASSES), lambda: torch.randn(4, 3, 32, 32), burst=1),
     )
 }
@@ -290,7 +300,7 @@ def _theirs(name: str, kind: Any = Theirs, base_options: dict[str, Any] | None =
     return Method(name, kind, options, passes=(2, 2), base_options=base_options or {})
 
 
-# vSAM twice, always sampling and almost never, so that each round has a step of both kinds.
+# Each vSAM twice, always sampling and almost never, so that each round has a step of both kinds.
 METHODS = (
     Method("sgd", Plain),
     _ours("sam", vsam.SAM),
@@ -303,6 +313,10 @@ METHODS = (
     _ours("vsam", vsam.VSAM, keeps=False, start=2),
     _ours("vsam-a", vsam.VSAM, keeps=True, gamma=0.0, start=EVER),
     _ours("vsam-a", vsam.VSAM, keeps=False, gamma=0.0, start=2),
+    _ours("vsam-budget", vsam.VSAM, keeps=True, budget=1.0),
+    _ours("vsam-budget", vsam.VSAM, keeps=False, budget=1 / EVER),
+    _ours("sam-part", vsam.SAM, passes=None, share=0.1),
+    _ours("msam", vsam.MSAM, passes=(1, 1)),
     _theirs("peer-sam", method="SAM"),
     _theirs("peer-sam-foreach", base_options={"foreach": True}, method="SAM"),  # it passes foreach=True on to its base
     _theirs("peer-looksam", method="LookSAM", k=5),
