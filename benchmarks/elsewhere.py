@@ -2,8 +2,8 @@
 
 python benchmarks/elsewhere.py
 
-Both are used as their docstrings say, around SGD with momentum. Answers come from running them. Time and memory are
-those that benchmarks/step_cost.py has written to benchmarks/results.
+Both are used as their docstrings say, around SGD with momentum. Answers come from running them. The memory is what
+benchmarks/step_cost.py has written to benchmarks/results.
 """
 
 from __future__ import annotations
@@ -239,16 +239,16 @@ def looksam_passes(library: Library) -> str:
 
 
 QUESTIONS: dict[str, Callable[[Library], bool | str]] = {
-    "computes SAM, against a version written out by hand": computes_sam,
-    "weights are back to the bit after the second pass": puts_weights_back,
-    "a checkpoint resumes to the bit (SAM, LookSAM)": resumes,
-    "`step(closure)` alone is a whole step": takes_a_closure_alone,
-    "`step` returns the loss": returns_the_loss,
-    "BatchNorm's statistics ignore the second pass": keeps_statistics,
-    "dropout is the same in both passes": repeats_dropout,
-    "an exception in the second pass leaves the weights unmoved": survives_an_exception,
-    "a step with a NaN gradient is skipped": skips_not_finite,
-    "LookSAM-5: passes per step": looksam_passes,
+    "matches a hand-written SAM": computes_sam,
+    "restores the weights to the bit after the second pass": puts_weights_back,
+    "resumes from a checkpoint to the bit (SAM and LookSAM)": resumes,
+    "takes a whole step in `step(closure)`, as torch's optimizers do": takes_a_closure_alone,
+    "returns the loss from `step`": returns_the_loss,
+    "keeps BatchNorm's statistics out of the second pass": keeps_statistics,
+    "drops the same units in both passes (dropout)": repeats_dropout,
+    "restores the weights if the second pass raises an exception": survives_an_exception,
+    "skips a step whose gradient is NaN": skips_not_finite,
+    "passes per step of LookSAM-5": looksam_passes,
 }
 
 
@@ -256,33 +256,22 @@ def _answer(question: Callable[[Library], bool | str], library: Library) -> str:
     answer = question(library)
     text = answer if isinstance(answer, str) else "yes" if answer else "no"
     if question is keeps_statistics and library is THEIRS and text == "no" and keeps_statistics_by_hand():
-        return "only with its `disable_running_stats` around it"
+        return "with its `disable_running_stats`"
     return text
 
 
-def _measured() -> list[tuple[str, str, str]]:
-    """Return the results of step_cost.py: memory, and time with an idle second core."""
-    times = json.loads((RESULTS / "bench/goals/bench.json").read_text(encoding="utf-8"))["rows"]
-    added = {row["workload"]: row["added_to_best_peer"]["value"] for row in times if row["method"] == "sam"}
+def _memory() -> tuple[str, str, str]:
+    """Return the memory that step_cost.py measured."""
     memory = json.loads((RESULTS / "bench/bench.json").read_text(encoding="utf-8"))["memory"]
     extra = {row["method"]: row["extra"] for row in reversed(memory)}
-    return [
-        (
-            "memory in the second pass, in copies of the parameters",
-            f"{extra['peer-sam']:.0f}, or {extra['peer-sam-foreach']:.0f} with `foreach=True`",
-            f"{extra['sam']:.0f}",
-        ),
-        *(
-            (f"time that SAM adds to its passes, {name}", "1 (with `foreach=True`)", f"{added[workload]:.2f}")
-            for workload, name in {"mlp": "102 small tensors", "transformer": "a small transformer"}.items()
-        ),
-    ]
+    theirs = f"{extra['peer-sam']:.0f}, or {extra['peer-sam-foreach']:.0f} with `foreach=True`"
+    return "extra copies of the parameters in the second pass", theirs, f"{extra['sam']:.0f}"
 
 
 def table() -> str:
     """The table, as Markdown."""
     rows = [(name, *(_answer(ask, library) for library in LIBRARIES.values())) for name, ask in QUESTIONS.items()]
-    return markdown_table([("SAM around SGD", *LIBRARIES), *rows, *_measured()], left=3)
+    return markdown_table([("SAM around SGD", *LIBRARIES), *rows, _memory()], left=3)
 
 
 if __name__ == "__main__":

@@ -27,18 +27,18 @@ __all__ = ["ADAMW", "SHORT", "adamw", "adamw_table", "main", "short", "short_tab
 Settings = dict[str, Any]
 SEEDS = (0, 1, 2)
 _BATCH = 32
-_LAW = {"alpha": 0.2, "window": 20, "start": 40, "initial_samples": 4, "max_rate": 0.35}
+_RULE = {"alpha": 0.2, "window": 20, "start": 40, "initial_samples": 4, "max_rate": 0.35}
 
-_LAWS: tuple[Settings, ...] = (
+_RULES: tuple[Settings, ...] = (
     *({"alpha": alpha} for alpha in (0.1, 0.2, 0.4, 0.8)),
     *({"alpha": alpha, "window": 20} for alpha in (0.1, 0.2)),
     {"alpha": 0.2, "window": 20, "initial_samples": 4, "max_rate": 0.35},
 )
 SHORT: tuple[Settings, ...] = tuple(
-    {"steps": steps, "law": law}
+    {"steps": steps, "rule": rule}
     for steps in (1_000, 3_000, 10_000)
-    for law in _LAWS
-    if steps < 10_000 or law in ({"alpha": 0.1}, {"alpha": 0.2}, {"alpha": 0.4})
+    for rule in _RULES
+    if steps < 10_000 or rule in ({"alpha": 0.1}, {"alpha": 0.2}, {"alpha": 0.4})
 )
 ADAMW: tuple[Settings, ...] = (
     *({"method": "adamw", "rho": 0.0, "lr": lr} for lr in (0.001, 0.002, 0.005)),
@@ -53,7 +53,7 @@ def short(settings: Settings, seed: int) -> Settings:
 
     def optimizer(model: nn.Module) -> vsam.SharpnessAware:
         base = SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
-        return vsam.VSAM(base, model=model, rho=0.05, seed=seed, **settings["law"])
+        return vsam.VSAM(base, model=model, rho=0.05, seed=seed, **settings["rule"])
 
     return _train(load("fashion-mini"), (8, 16), optimizer, settings["steps"], seed)
 
@@ -68,7 +68,7 @@ def adamw(settings: Settings, seed: int) -> Settings:
         if settings["method"] == "sam":
             return vsam.SAM(base, model=model, rho=settings["rho"])
         gamma = 0.7 if settings["method"] == "vsam" else 0.0
-        return vsam.VSAM(base, model=model, rho=settings["rho"], gamma=gamma, seed=seed, **_LAW)
+        return vsam.VSAM(base, model=model, rho=settings["rho"], gamma=gamma, seed=seed, **_RULE)
 
     return _train(load("fashion-mini").subset(train=1_000).noisy(0.2), (16, 32), optimizer, 960, seed)
 
@@ -95,7 +95,7 @@ def _train(
         if step % (steps // 4) == 0:
             quarters.append(samples)
     parts = [(now - before) / (steps // 4) for before, now in zip([0, *quarters], quarters, strict=False)]
-    return {"share": samples / steps, "share_by_quarter": parts, "accuracy": _accuracy(model, dataset)}
+    return {"fraction": samples / steps, "fraction_by_quarter": parts, "accuracy": _accuracy(model, dataset)}
 
 
 def _network(channels: tuple[int, int]) -> nn.Module:
@@ -122,27 +122,29 @@ def _accuracy(model: nn.Module, dataset: Dataset) -> float:
 
 
 def short_table(runs: Sequence[Settings]) -> str:
-    """Mean share over seeds, from the lowest to the highest, for each law and length."""
+    """Mean fraction over seeds, from the lowest to the highest, for each rule and length."""
     lengths = sorted({run["steps"] for run in runs})
     lines = [f"| rule | {' | '.join(f'{length:,} steps' for length in lengths)} |", "|---|" + "---:|" * len(lengths)]
-    for law in _unique(run["law"] for run in runs):
-        shares = [[run["share"] for run in runs if (run["law"], run["steps"]) == (law, length)] for length in lengths]
-        cells = [f"{statistics.fmean(s):.0%} ({min(s):.0%}–{max(s):.0%})" if s else "–" for s in shares]
-        name = ", ".join(f"{key}={value:g}" for key, value in law.items())
+    for rule in _unique(run["rule"] for run in runs):
+        fractions = [
+            [run["fraction"] for run in runs if (run["rule"], run["steps"]) == (rule, length)] for length in lengths
+        ]
+        cells = [f"{statistics.fmean(s):.0%} ({min(s):.0%}–{max(s):.0%})" if s else "–" for s in fractions]
+        name = ", ".join(f"{key}={value:g}" for key, value in rule.items())
         lines.append(f"| `{name}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def adamw_table(runs: Sequence[Settings]) -> str:
-    """Mean accuracy ± standard deviation over seeds, and the share of steps sampled, for each method, rho and lr."""
+    """Mean accuracy ± standard deviation over seeds, and the fraction of steps sampled, for each method, rho and lr."""
     lines = ["| method | ρ | lr | accuracy % | second gradients | seeds |", "|---|---:|---:|---:|---:|---:|"]
     for method, rho, lr in _unique((run["method"], run["rho"], run["lr"]) for run in runs):
         own = [run for run in runs if (run["method"], run["rho"], run["lr"]) == (method, rho, lr)]
         accuracies = [run["accuracy"] for run in own]
         spread = f" ± {statistics.stdev(accuracies):.2f}" if len(own) > 1 else ""
-        share = statistics.fmean(run["share"] for run in own)
+        rate = statistics.fmean(run["fraction"] for run in own)
         lines.append(
-            f"| {method} | {rho:g} | {lr:g} | {statistics.fmean(accuracies):.2f}{spread} | {share:.0%} | {len(own)} |"
+            f"| {method} | {rho:g} | {lr:g} | {statistics.fmean(accuracies):.2f}{spread} | {rate:.0%} | {len(own)} |"
         )
     return "\n".join(lines) + "\n"
 

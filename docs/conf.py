@@ -14,12 +14,14 @@ REPOSITORY = PYPROJECT["tool"]["hatch"]["metadata"]["hooks"]["custom"]["reposito
 """Where the repository is on the web; empty while nobody knows. Its only place is pyproject.toml."""
 
 SITEMAP = {
-    "Start": ["first-steps", "is-it-working", "choosing", "when-not", "gallery/index"],
-    "Use": ["loops/*", "methods/*", "costs", "flatness", "troubleshooting", "questions"],
-    "Experiment": ["lab", "your-own", "tuning", "studies"],
-    "Results": ["reproduction", "frontier"],
+    "User guide": [
+        *("guide", "first-steps", "coming-from", "choosing", "when", "when-not", "loops/*", "using", "is-it-working"),
+        *("flatness", "costs", "gallery/index", "troubleshooting", "questions", "limits"),
+    ],
+    "Methods": ["methods/*", "frontier", "reproduction"],
+    "Lab": ["lab", "your-own", "tuning", "studies", "commands"],
+    "API": ["api/*"],
     "Change it": ["design", "writing-a-part", "contributing", "changelog"],
-    "Reference": ["commands", "api/*"],
 }
 """The menu: pages in their order. `FOLDER/*` is the folder's README with its other pages below it. A page that is not
 written yet is left out; a page that is written and not listed is a warning, and so an error."""
@@ -34,6 +36,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "site_pages",
+    "narrow_tables",
     "api_pages",
     "commands_page",
 ]
@@ -49,7 +52,10 @@ nitpick_ignore_regex = [
     ("py:.*", r"(Dataset|IterableDataset|(nn\.)?Module|Optimizer|Tensor|Trainer)"),
     # Names of ours that only stand in signatures.
     ("py:.*", "Bases"),
-    ("py:.*", r"vsam\.(wrapper\.Wrapper|lab\.plugins\.Function|wrapper\.Options|parts\.Part|selection\.Losses)"),
+    (
+        "py:.*",
+        r"vsam\.(wrapper\.Wrapper|lab\.plugins\.Function|wrapper\.Options|parts\.(Part|KnowsLength)|selection\.Losses)",
+    ),
 ]
 default_role = "literal"
 maximum_signature_line_length = 90

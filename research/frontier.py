@@ -1,6 +1,6 @@
 """Accuracy against cost: how little more than SGD's cost buys SAM's accuracy.
 
-python -m research.frontier trials --scale small     every rival's settings, tried on held-out training images
+python -m research.frontier trials --scale small     every entry's settings, tried on held-out training images
 python -m research.frontier --scale small            fresh seeds with the settings that the trials chose
 
 The rules are in frontier.toml, written before the confirming runs. Finished runs are kept: rerun a command to resume.
@@ -30,18 +30,18 @@ from vsam.lab.study import run as studies
 from vsam.lab.study.plan import Parts
 from vsam.lab.tune.space import change
 
-__all__ = ["Rival", "confirming", "figures", "notes", "points", "rivals", "rules", "trials"]
+__all__ = ["Entry", "confirming", "entries", "figures", "notes", "points", "rules", "trials"]
 
 Settings = Mapping[str, Any]
 Record = Mapping[str, Any]
 TITLES = {
-    "trials": "The settings of each rival of the frontier, chosen on held-out training images",
+    "trials": "The settings of each method of the frontier, chosen on held-out training images",
     "frontier": "Accuracy against cost: SAM's accuracy for how little more than SGD",
 }
 
 
 @dataclass(frozen=True)
-class Rival:
+class Entry:
     """A method at a cost.
 
     Args:
@@ -77,55 +77,55 @@ def rules() -> Mapping[str, Any]:
 
 
 @cache
-def rivals(part: str | None = None) -> tuple[Rival, ...]:
+def entries(part: str | None = None) -> tuple[Entry, ...]:
     """Return SGD at several lengths, and every method at its costs. Later parts have only those of the rules."""
     own = rules()["part"].get(part, {})
     tried = own.get("try", {})
-    lengths = [Rival(f"sgd-{cost:g}", "sgd", {}, (), cost) for cost in rules()["sgd"]["prices"]]
+    lengths = [Entry(f"sgd-{cost:g}", "sgd", {}, (), cost) for cost in rules()["sgd"]["costs"]]
     others = [
-        Rival(name, row["method"], row.get("set", {}), tuple(tried.get(name, row["try"])), row.get("epochs", 1.0))
-        for name, row in rules()["rival"].items()
+        Entry(name, row["method"], row.get("set", {}), tuple(tried.get(name, row["try"])), row.get("epochs", 1.0))
+        for name, row in rules()["entry"].items()
     ]
-    everybody = (Rival("sgd", "sgd", {}, ()), *lengths, *others)
+    everybody = (Entry("sgd", "sgd", {}, ()), *lengths, *others)
     if part not in rules()["parts"][1:]:
         return everybody
-    return tuple(rival for rival in everybody if rival.name in own.get("rivals", rules()["elsewhere"]))
+    return tuple(entry for entry in everybody if entry.name in own.get("entries", rules()["elsewhere"]))
 
 
 def trials(scale: str, seeds: int) -> Parts:
-    """Return every rival with every setting that it tries, scored on held-out training images."""
+    """Return every entry with every setting that it tries, scored on held-out training images."""
     parts: Parts = {}
     for recipe in _recipes(scale):
         held_out = recipe.data.model_copy(update={"held_out": True}).model_dump(exclude_none=True)
         parts[recipe.name] = [
-            rival.recipe(recipe, settings, rules()["trial_seed"] + seed, data=held_out, variant=variant, role="trial")
+            entry.recipe(recipe, settings, rules()["trial_seed"] + seed, data=held_out, variant=variant, role="trial")
             for seed in range(seeds)
-            for rival in rivals(recipe.name)
-            for number, settings in enumerate(rival.tried if scale == "small" else rival.tried[:1])
-            for variant in ["-".join(filter(None, (rival.variant, f"try-{number}")))]
+            for entry in entries(recipe.name)
+            for number, settings in enumerate(entry.tried if scale == "small" else entry.tried[:1])
+            for variant in ["-".join(filter(None, (entry.variant, f"try-{number}")))]
         ]
     return parts
 
 
 def confirming(scale: str, seeds: int) -> Parts:
-    """Return SGD at all lengths, and the rivals that were not screened out, with the settings that trials chose."""
+    """Return SGD at all lengths, and the entries that were not screened out, with the settings that trials chose."""
     parts: Parts = {}
     for recipe in _recipes(scale):
         num_seeds = min(seeds, rules()["part"].get(recipe.name, {}).get("num_seeds", seeds))
         parts[recipe.name] = [
-            rival.recipe(recipe, settings, rules()["seed"] + seed)
+            entry.recipe(recipe, settings, rules()["seed"] + seed)
             for seed in range(num_seeds)
-            for rival in rivals(recipe.name)
-            if (settings := _settings(rival, recipe.name, scale)) is not None
+            for entry in entries(recipe.name)
+            if (settings := _settings(entry, recipe.name, scale)) is not None
         ]
     return parts
 
 
-def _settings(rival: Rival, part: str, scale: str) -> Settings | None:
-    if not rival.tried:
+def _settings(entry: Entry, part: str, scale: str) -> Settings | None:
+    if not entry.tried:
         return {}
     chosen: Mapping[str, Settings] = rules()["chosen"].get(part, {})
-    return chosen.get(rival.name) if scale == "small" else rival.tried[0]
+    return chosen.get(entry.name) if scale == "small" else entry.tried[0]
 
 
 def _recipes(scale: str) -> Iterator[Recipe]:
@@ -135,10 +135,10 @@ def _recipes(scale: str) -> Iterator[Recipe]:
 
 @dataclass(frozen=True)
 class Point:
-    """A rival of a part.
+    """An entry of a part.
 
     Args:
-        name: of the rival.
+        name: of the entry.
         cost: passes in units of SGD's run at the recipe's length.
         accuracies: of the last epoch in percent, by seed.
         to_sam: their difference to SAM's, per seed.
@@ -165,7 +165,7 @@ class Point:
 
 
 def points(rows: Sequence[Record], part: str) -> list[Point]:
-    """Return the rivals of a part, by cost."""
+    """Return the entries of a part, by cost."""
     own = {row["label"]: row for row in rows if row["recipe"] == part}
     if "sgd" not in own:
         return []
@@ -182,7 +182,7 @@ def points(rows: Sequence[Record], part: str) -> list[Point]:
 
 
 def notes(content: Record) -> str:
-    """Return what the page says besides the tables: rivals by cost and the primary comparison, or the best trials."""
+    """Return what the page says besides the tables: entries by cost and the primary comparison, or the best trials."""
     rows = content["rows"]
     if content["study"] == "trials":
         return f"## Chosen\n\n```toml\n{tomli_w.dumps({'chosen': _chosen(rows)})}```\n"
@@ -191,7 +191,7 @@ def notes(content: Record) -> str:
 
 
 def _table(part: str, found: Sequence[Point]) -> str:
-    lines = [["rival", "cost", "accuracy %", "n", "− SAM, 95 % interval", "share of SAM's gain", "SAM's accuracy"]]
+    lines = [["method", "cost", "accuracy %", "n", "− SAM, 95 % interval", "fraction of SAM's gain", "SAM's accuracy"]]
     for point in found:
         values = list(point.accuracies.values())
         spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
@@ -204,12 +204,12 @@ def _table(part: str, found: Sequence[Point]) -> str:
 
 def _primary(rows: Sequence[Record]) -> str:
     asked = rules()["primary"]
-    point = next((p for p in points(rows, asked["part"]) if p.name == asked["rival"]), None)
+    point = next((p for p in points(rows, asked["part"]) if p.name == asked["entry"]), None)
     if point is None or point.to_sam is None:
         return "## Primary comparison\n\nNot run yet.\n"
     word = "is reached" if point.reaches_aim else "is missed"
     return (
-        f"## Primary comparison\n\n{asked['rival']} against SAM on {asked['part']}: {_interval(point.to_sam)} points, "
+        f"## Primary comparison\n\n{asked['entry']} against SAM on {asked['part']}: {_interval(point.to_sam)} points, "
         f"standard error {_standard_error(point.to_sam):.2f}, {point.to_sam.n} seeds. The aim {word}.\n"
     )
 
@@ -224,20 +224,20 @@ def _standard_error(found: Interval) -> float:
 
 
 def _chosen(rows: Sequence[Record]) -> dict[str, dict[str, Any]]:
-    """Return the best trial of each rival in each part, as the table `chosen` of the rules."""
+    """Return the best trial of each entry in each part, as the table `chosen` of the rules."""
     chosen: dict[str, dict[str, Any]] = {}
     for part in dict.fromkeys(row["recipe"] for row in rows):
         scores = {row["label"]: row["accuracy"] for row in rows if row["recipe"] == part}
-        for rival in rivals(part):
-            tried = [(scores.get(f"{rival.name}-try-{i}"), settings) for i, settings in enumerate(rival.tried)]
+        for entry in entries(part):
+            tried = [(scores.get(f"{entry.name}-try-{i}"), settings) for i, settings in enumerate(entry.tried)]
             known = [(score, settings) for score, settings in tried if score is not None]
             if known and len(known) == len(tried):
-                chosen.setdefault(part, {})[rival.name] = dict(max(known, key=lambda pair: pair[0])[1])
+                chosen.setdefault(part, {})[entry.name] = dict(max(known, key=lambda pair: pair[0])[1])
     return chosen
 
 
 def figures(content: Record) -> dict[str, Any]:
-    """Return accuracy against cost with 95 % intervals over seeds, a figure per part with the rivals of all parts."""
+    """Return accuracy against cost with 95 % intervals over seeds, a figure per part with the entries of all parts."""
     from vsam.lab.report.figures import Point as Dot
     from vsam.lab.report.figures import points as draw
     from vsam.lab.report.figures import styles_for

@@ -32,10 +32,7 @@ Record = dict[str, Any]
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "benchmarks/results/small"
 FIGURES = REPOSITORY / "docs/figures"
-PAGES = [
-    REPOSITORY / "README.md",
-    *(REPOSITORY / f"docs/{name}.md" for name in ("reproduction", "frontier", "flatness")),
-]
+PAGES = [REPOSITORY / f"docs/{name}.md" for name in ("reproduction", "frontier", "flatness")]
 NAMES = (*STUDIES, "frontier", "trials", "flatness", "lemma2")
 FEWEST_SEEDS = 3  # with fewer, a recipe is not in the headline yet
 BLOCK = re.compile(r"(<!-- (?P<file>[\w.-]+)(?:: (?P<section>[\w. -]+?))? -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -5,14 +5,16 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 from vsam.registry import METHODS, Method
 
 ROOT = Path(__file__).resolve().parents[1]
-CARDS, COSTS = ROOT / "docs" / "methods", ROOT / "docs" / "costs.md"
-FILES = (ROOT / "README.md", CARDS / "index.md", COSTS)
+README, CARDS, COSTS = ROOT / "README.md", ROOT / "docs" / "methods", ROOT / "docs" / "costs.md"
+FILES = (README, CARDS / "index.md", COSTS)
 TABLE = re.compile(r"(?<=<!-- all methods -->\n\n).*?(?=\n\n<!-- end of all methods -->)", re.DOTALL)
-HEADINGS = ("class", "name", "when × where × between", "passes per step", "memory", "reference")
+HEADINGS = ("class", "name", "when × where × between", "passes per step", "memory", "paper")
+SHORT = {"name": 0, "cost": 3, "memory": 4, "paper": 5}  # the README's columns
 
 
 def renewed(path: Path) -> str:
@@ -21,6 +23,8 @@ def renewed(path: Path) -> str:
         table = [("name", "kept", "in the second pass"), *(_memory(row) for row in METHODS.values())]
     else:
         table = [HEADINGS, *(_facts(row, path.parent) for row in METHODS.values())]
+        if path == README:
+            table = [tuple(SHORT), *(tuple(row[column] for column in SHORT.values()) for row in table[1:])]
     lines = [f"| {' | '.join(cells)} |" for cells in (table[0], ["---"] * len(table[0]), *table[1:])]
     return TABLE.sub(lambda _: "\n".join(lines), path.read_text(encoding="utf-8"))
 
@@ -32,7 +36,7 @@ def _memory(row: Method) -> tuple[str, ...]:
 
 def _facts(row: Method, folder: Path) -> tuple[str, ...]:
     chosen = {**row.defaults, **row.fixed, **dict.fromkeys(row.needs[:1], 0.2)}
-    settings = ", ".join(f"{key}={json.dumps(value)}" for key, value in chosen.items())
+    settings = ", ".join(f"{key}={_code(value)}" for key, value in chosen.items())
     card = os.path.relpath(CARDS / f"{row.card or row.name}.md", folder)
     parts, comma, subset = row.parts.partition(",")
     return (
@@ -43,6 +47,10 @@ def _facts(row: Method, folder: Path) -> tuple[str, ...]:
         f"{len(row.kept)} + {len(row.copied)}",
         f"[{row.paper}]({row.link}){row.note and f', {row.note}'}" if row.paper else "ours, experimental",
     )
+
+
+def _code(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
 def main() -> None:

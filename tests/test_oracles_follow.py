@@ -14,7 +14,7 @@ import vsam
 from oracles import flat, flat_batches, flat_gradient, is_matrix, smooth_network
 
 STEPS = 250
-LAW: dict[str, Any] = {"alpha": 0.4, "window": 20, "slices": 5, "start": 47, "seed": 3}
+RULE: dict[str, Any] = {"alpha": 0.4, "window": 20, "slices": 5, "start": 47, "seed": 3}
 BOUNDS: dict[str, Any] = {"max_rate": 0.3, "initial_samples": 5, "min_samples": 2}
 LAST = 2  # tensors: the last layer, with 8·4 + 4 coordinates
 WATCHED = 36
@@ -82,24 +82,24 @@ METHODS: dict[str, tuple[Callable[..., vsam.SharpnessAware], Maker]] = {
         lambda b: oracles.AESAM(b, 0.1, total=200),
     ),
     "vsam": (
-        lambda b, m: vsam.VSAM(b, model=m, rho=0.1, gamma=0.8, watch=LAST, **LAW),
-        lambda b: oracles.VSAM(b, 0.1, gamma=0.8, watched=WATCHED, **LAW),
+        lambda b, m: vsam.VSAM(b, model=m, rho=0.1, gamma=0.8, watch=LAST, **RULE),
+        lambda b: oracles.VSAM(b, 0.1, gamma=0.8, watched=WATCHED, **RULE),
     ),
     "vsam-all-layers": (
-        lambda b, m: vsam.VSAM(b, model=m, rho=0.1, gamma=1, watch=None, **BOUNDS, **LAW),
-        lambda b: oracles.VSAM(b, 0.1, gamma=1, watched=164, **BOUNDS, **LAW),
+        lambda b, m: vsam.VSAM(b, model=m, rho=0.1, gamma=1, watch=None, **BOUNDS, **RULE),
+        lambda b: oracles.VSAM(b, 0.1, gamma=1, watched=164, **BOUNDS, **RULE),
     ),
     "vsam-a": (
-        lambda b, m: vsam.VSAM(b, model=m, rho=0.1, gamma=0, watch=LAST, **LAW),
-        lambda b: oracles.VSAM(b, 0.1, gamma=0, watched=WATCHED, **LAW),
+        lambda b, m: vsam.VSAM(b, model=m, rho=0.1, gamma=0, watch=LAST, **RULE),
+        lambda b: oracles.VSAM(b, 0.1, gamma=0, watched=WATCHED, **RULE),
     ),
     "vsam-released": (
-        lambda b, m: vsam.VSAM(b, model=m, rho=0.1, gamma=0.8, watch=LAST, variant="released", **LAW),
-        lambda b: oracles.ReleasedVSAM(b, 0.1, gamma=0.8, watched=WATCHED, **LAW),
+        lambda b, m: vsam.VSAM(b, model=m, rho=0.1, gamma=0.8, watch=LAST, variant="released", **RULE),
+        lambda b: oracles.ReleasedVSAM(b, 0.1, gamma=0.8, watched=WATCHED, **RULE),
     ),
     "vsam-a-released": (
-        lambda b, m: vsam.VSAM(b, model=m, rho=0.1, gamma=0, watch=LAST, variant="released", **LAW),
-        lambda b: oracles.ReleasedVSAM(b, 0.1, gamma=0, watched=WATCHED, **LAW),
+        lambda b, m: vsam.VSAM(b, model=m, rho=0.1, gamma=0, watch=LAST, variant="released", **RULE),
+        lambda b: oracles.ReleasedVSAM(b, 0.1, gamma=0, watched=WATCHED, **RULE),
     ),
 }
 
@@ -155,7 +155,7 @@ def test_follows_its_twin(method: str, base: str) -> None:
     if not method.startswith(("sam", "asam", "friendly", "gsam", "wsam", "msam")):
         assert 0 < sum(twin.sampled) < STEPS, "the problem must show both kinds of steps"
     if method.startswith("vsam"):
-        assert twin.in_force[0] != LAW.get("initial_samples", 1), "the problem must move s"
+        assert twin.in_force[0] != RULE.get("initial_samples", 1), "the problem must move s"
 
 
 @pytest.mark.parametrize("method", ["sam", "asam"])

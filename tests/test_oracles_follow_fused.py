@@ -12,7 +12,7 @@ import vsam
 from oracles import flat, flat_batches, flat_gradient, smooth_network
 from vsam._step import foreach
 
-LAW: dict[str, Any] = {"rho": 0.1, "gamma": 0.8, "alpha": 0.4, "window": 20, "slices": 5, "watch": 2, "seed": 3}
+RULE: dict[str, Any] = {"rho": 0.1, "gamma": 0.8, "alpha": 0.4, "window": 20, "slices": 5, "watch": 2, "seed": 3}
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def make(method: str, base: torch.optim.Optimizer, model: torch.nn.Module) -> vs
     if method == "stopping":
         parts = {"when": vsam.Every(5), "where": vsam.GlobalNorm(0.1), "between": vsam.Decayed(0.8, 0.8**6)}
         return vsam.SharpnessAware(base, model=model, **parts)  # type: ignore[arg-type]
-    return vsam.VSAM(base, model=model, start=47, variant=method, **LAW)  # type: ignore[arg-type]
+    return vsam.VSAM(base, model=model, start=47, variant=method, **RULE)  # type: ignore[arg-type]
 
 
 def run(method: str, is_fused: bool, bad: dict[int, int], steps: int = 150) -> tuple[Tensor, Told]:

@@ -28,7 +28,7 @@ def script():
     return runpy.run_path(str(REPOSITORY / "scripts/keep_studies.py"))
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/reproduction.md", "docs/frontier.md"])
+@pytest.mark.parametrize("page", ["docs/reproduction.md", "docs/frontier.md"])
 def test_tables_on_pages_are_those_of_the_results(script, page):
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     assert script["BLOCK"].search(text)
@@ -110,12 +110,18 @@ def test_tables_of_small_runs_follow_from_their_files(what, file, pages):
         assert table in (REPOSITORY / page).read_text(encoding="utf-8"), page
 
 
+def test_the_figure_of_costs_is_drawn_from_its_numbers():
+    script = runpy.run_path(str(REPOSITORY / "benchmarks/cost_figure.py"))
+    content = json.loads(script["NUMBERS"].read_text(encoding="utf-8"))
+    assert script["draw"](content) == script["FIGURE"].read_text(encoding="utf-8")
+
+
 def test_small_runs_can_be_measured():
     script = runpy.run_path(str(REPOSITORY / "benchmarks/small_runs.py"))
-    law = {"alpha": 0.2, "window": 10, "start": 2, "initial_samples": 3, "max_rate": 0.4}
-    found = script["short"]({"steps": 24, "law": law}, seed=0)
-    assert 2 / 24 <= found["share"] < 0.6
-    assert len(found["share_by_quarter"]) == 4
+    rule = {"alpha": 0.2, "window": 10, "start": 2, "initial_samples": 3, "max_rate": 0.4}
+    found = script["short"]({"steps": 24, "rule": rule}, seed=0)
+    assert 2 / 24 <= found["fraction"] < 0.6
+    assert len(found["fraction_by_quarter"]) == 4
 
 
 def test_the_speed_of_batches_can_be_measured():

@@ -33,7 +33,7 @@ class SAM(SharpnessAware):
         only: "norm" to perturb the parameters of normalisation layers only (SAM-ON); it needs `model`.
         share: the fraction of the batch that gives the direction, in (0, 1]: see `PartOfBatch` for the closure below 1.
 
-    Cost: 1 + 1/k passes per step, 1 + last with `last`, 1 + share/k with a share.
+    Cost: 1 + 1/k passes per step, 1 + last with `last`, 1 + share/k with `share`.
     Reference: Foret et al., Sharpness-Aware Minimization for Efficiently Improving Generalization, ICLR 2021.
 
     Example:

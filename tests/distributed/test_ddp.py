@@ -18,14 +18,14 @@ import vsam
 from processes import assert_checks_pass, run_page
 
 Make = Callable[..., vsam.SharpnessAware]
-LAW = {"start": 4, "window": 6, "slices": 3, "alpha": 0.5, "initial_samples": 2}
+RULE = {"start": 4, "window": 6, "slices": 3, "alpha": 0.5, "initial_samples": 2}
 METHODS: dict[str, Make] = {
     "sam": lambda base, **o: vsam.SAM(base, rho=0.1, **o),
     "sam-3": lambda base, **o: vsam.SAM(base, rho=0.1, every=3, **o),
     "looksam": lambda base, **o: vsam.LookSAM(base, rho=0.1, every=3, **o),
     "ae-sam": lambda base, **o: vsam.AESAM(base, rho=0.1, total_steps=12, **o),
-    "vsam": lambda base, **o: vsam.VSAM(base, rho=0.1, **LAW, **o),
-    "vsam-a": lambda base, **o: vsam.VSAM(base, rho=0.1, gamma=0, watch=2, **LAW, **o),
+    "vsam": lambda base, **o: vsam.VSAM(base, rho=0.1, **RULE, **o),
+    "vsam-a": lambda base, **o: vsam.VSAM(base, rho=0.1, gamma=0, watch=2, **RULE, **o),
     "budget": lambda base, **o: vsam.VSAM(base, rho=0.1, budget=0.4, **o),
 }
 

@@ -13,7 +13,6 @@ from torchmetrics.classification import MulticlassAccuracy
 
 import lightning_net as nets
 import vsam
-from vsam.integrations.lightning import SharpnessAwareModule
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "loops" / "lightning.md").read_text()
@@ -56,28 +55,6 @@ def test_both_sides_of_a_diff_train(diff: str) -> None:
     optimizer = after["trainer"].optimizers[0] if "trainer" in after else after["optimizer"]
     steps, samples = (16, 4) if "manual_backward" in diff else (8, 2)
     assert (optimizer.last.step, optimizer.num_samples) == (steps, samples)
-
-
-def test_the_readmes_module_trains() -> None:
-    diff = blocks("diff", (ROOT / "README.md").read_text())[2]
-    instances: list[Any] = []
-    for sign in "-+":
-        names = surroundings() | {"vsam": vsam, "SharpnessAwareModule": SharpnessAwareModule}
-        module, loop = side(diff, sign).split("\ntrainer =")
-        exec(module, names)
-
-        class Whole(names["Net"]):  # type: ignore[misc]
-            def __init__(self) -> None:
-                super().__init__()
-                self.network = nets.network()
-                instances.append(self)
-
-            training_step = nets.Ordinary.training_step
-
-        exec(f"trainer ={loop}", names | {"Net": Whole})
-    assert all(moved(instance.network) for instance in instances)
-    optimizer = instances[1].trainer.optimizers[0]
-    assert (optimizer.last.step, optimizer.num_samples) == (4, 1)
 
 
 def test_esam_and_fabrics_scaler() -> None:

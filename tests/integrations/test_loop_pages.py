@@ -13,7 +13,6 @@ from transformers import Trainer, TrainingArguments
 
 import vsam
 from integrations.tiny import make_arguments, make_dataset, make_model, reset_accelerate
-from vsam.integrations.transformers import SharpnessAwareTrainer
 
 ROOT = Path(__file__).resolve().parents[2]
 LOOPS = ROOT / "docs" / "loops"
@@ -75,20 +74,6 @@ def test_the_page_on_transformers(tmp_path: Path) -> None:
     trainer.train()
     assert trainer.num_batches == 8
     assert "training_step" in vars(names["MyTrainer"].__mro__[1])
-
-
-def test_the_readme_shows_transformers(tmp_path: Path) -> None:
-    readme = (ROOT / "README.md").read_text()
-    diff = re.findall(r"^```diff\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)[1]
-    for script in sides(diff):
-        reset_accelerate()
-        model = make_model()
-        before = [parameter.detach().clone() for parameter in model.parameters()]
-        names = {"torch": torch, "vsam": vsam, "Trainer": Trainer, "SharpnessAwareTrainer": SharpnessAwareTrainer}
-        names |= {"model": model, "arguments": make_arguments(tmp_path, max_steps=5), "dataset": make_dataset()}
-        exec(script, names)
-        assert not any(map(torch.equal, model.parameters(), before))
-    assert (names["optimizer"].last.step, names["optimizer"].num_samples) == (5, 1)
 
 
 def surroundings() -> dict[str, Any]:

@@ -40,8 +40,8 @@ EXEMPT = {
 }
 """Snippets that nothing runs, by their page and how they begin, and why."""
 
-LABELS = {"README.md": 3, "docs/loops/plain.md": 5}
-"""Number of diffs of each page that runs here. Two of the README's run in tests/integrations."""
+LABELS = {"docs/loops/plain.md": 5}
+"""Number of diffs of each page that runs here."""
 
 
 def surroundings() -> dict[str, Any]:
@@ -97,7 +97,7 @@ def test_python_on_a_page_runs_in_its_order(page: str, tmp_path: Path, monkeypat
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_says_its_language_and_is_run_or_listed(page: str) -> None:
     for block in blocks(page):
-        assert block.language in LANGUAGES or (page == "README.md" and not block.language), f"{block}: {block.language}"
+        assert block.language in LANGUAGES, f"{block}: {block.language}"
         if block.language == "python":
             compile(block.text if not is_exempt(block) else f"{{{block.text}}}", str(block), "exec")
         elif block.language == "toml":
@@ -118,9 +118,9 @@ def test_no_exemption_is_left_over() -> None:
     assert {page for page, _ in ELSEWHERE} <= set(PAGES)
 
 
-def test_the_readme_keeps_its_promises_on_clipping_and_scaling() -> None:
+def test_the_guide_keeps_its_promises_on_clipping_and_scaling() -> None:
     names = surroundings()
-    for block in blocks("README.md", "python"):
+    for block in blocks("docs/using.md", "python"):
         run(block, names)
         if "max_grad_norm" in block.text:
             break
@@ -146,7 +146,14 @@ def test_the_closure_on_the_page_is_the_closure_example() -> None:
     assert {line for line in after if not line.startswith("scheduler =")} <= example
 
 
-@pytest.mark.parametrize("block", [blocks("README.md", "diff")[0], *PLAIN_LOOPS], ids=str)
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_first_snippet_samples_every_fifth_step(page: str) -> None:
+    names = surroundings()
+    run(blocks(page, "python")[0], names)
+    assert (names["optimizer"].last.step, names["optimizer"].num_samples) == (len(names["loader"]), 1)
+
+
+@pytest.mark.parametrize("block", PLAIN_LOOPS, ids=str)
 def test_both_sides_of_the_diffs_for_plain_loops_train(block: Block) -> None:
     for script in sides(on_this_machine(block.text)):
         names = surroundings()
@@ -157,7 +164,7 @@ def test_both_sides_of_the_diffs_for_plain_loops_train(block: Block) -> None:
         assert not any(torch.equal(weight, layer.weight) for weight, layer in zip(weights, layers, strict=True))
     num_steps = len(names["loader"])
     assert names["optimizer"].last.step == num_steps
-    assert names["optimizer"].num_samples == (num_steps // 5 if "budget=0.2" in block.text else num_steps)
+    assert names["optimizer"].num_samples == num_steps
 
 
 def test_first_steps_print_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:

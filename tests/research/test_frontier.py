@@ -1,15 +1,15 @@
-"""The frontier: the same number of trials for each rival, on images that nobody trains or tests on, and its page."""
+"""The frontier: the same number of trials for each entry, on images that nobody trains or tests on, and its page."""
 
 from collections import Counter
 
 import pytest
 
-from research.frontier import confirming, figures, notes, points, rivals, rules, trials
+from research.frontier import confirming, entries, figures, notes, points, rules, trials
 from vsam.lab.recipes.load import load_recipe
 
 
-def test_each_rival_tries_the_same_number_of_settings():
-    counted = {rival.name: len(rival.tried) for rival in rivals() if rival.method != "sgd"}
+def test_each_entry_tries_the_same_number_of_settings():
+    counted = {entry.name: len(entry.tried) for entry in entries() if entry.method != "sgd"}
     assert counted.pop("sam") == 5  # the reference, which more trials can only make stronger
     assert set(counted.values()) == {3}
     (_, first), *others, (_, largest) = trials("small", 1).items()
@@ -20,13 +20,13 @@ def test_each_rival_tries_the_same_number_of_settings():
     assert _counts(largest) == {"sam": 3, "vsam-budget-1.2": 3}
 
 
-def test_what_is_run_elsewhere_is_a_rival_of_the_first_part():
-    everybody = {rival.name for rival in rivals()}
+def test_what_is_run_elsewhere_is_an_entry_of_the_first_part():
+    everybody = {entry.name for entry in entries()}
     assert rules()["primary"]["part"] == rules()["parts"][0]
     assert set(rules()["part"]) < set(rules()["parts"])
     for part in rules()["parts"][1:]:
         assert set(_named(part)) < everybody
-        assert {rival.name for rival in rivals(part)} == set(_named(part))
+        assert {entry.name for entry in entries(part)} == set(_named(part))
         assert {"sgd", "sgd-2", "sam", "vsam-budget-1.2"} <= set(_named(part))
         assert set(rules()["part"].get(part, {}).get("try", {})) <= set(_named(part))
 
@@ -48,9 +48,9 @@ def test_trials_differ_from_what_they_choose_for_in_images_and_seeds():
         assert not any(recipe.data.held_out for recipe in part)
 
 
-def test_a_rival_changes_only_its_own_settings():
+def test_an_entry_changes_only_its_own_settings():
     shipped = load_recipe("cifar10-small-noisy")
-    by_name = {rival.name: rival for rival in rivals()}
+    by_name = {entry.name: entry for entry in entries()}
     found = by_name["vsam-budget-1.1"].recipe(shipped, {"rho": 0.15, "budget.gamma": 0.95}, seed=7)
     assert (found.label, found.seed, found.rho) == ("vsam-budget-1.1", 7, 0.15)
     assert (found.budget.budget, found.budget.gamma, found.epochs) == (0.1, 0.95, shipped.epochs)
@@ -62,13 +62,13 @@ def test_a_rival_changes_only_its_own_settings():
 
 def test_what_was_chosen_is_among_what_was_tried():
     for part in rules()["chosen"]:
-        by_name = {rival.name: rival for rival in rivals(part)}
+        by_name = {entry.name: entry for entry in entries(part)}
         for name, settings in rules()["chosen"][part].items():
             assert settings in by_name[name].tried, (part, name)
 
 
 def _named(part):
-    return rules()["part"].get(part, {}).get("rivals", rules()["elsewhere"])
+    return rules()["part"].get(part, {}).get("entries", rules()["elsewhere"])
 
 
 def _counts(part):
@@ -78,7 +78,7 @@ def _counts(part):
 PART = "cifar10-small-noisy"
 
 
-def row(label, method, accuracies, steps=100, price=1.0):
+def row(label, method, accuracies, steps=100, cost=1.0):
     return {
         "recipe": PART,
         "data": "cifar10",
@@ -87,7 +87,7 @@ def row(label, method, accuracies, steps=100, price=1.0):
         "label": label,
         "method": method,
         "steps": steps,
-        "ideal_ratio": 2 / price,
+        "ideal_ratio": 2 / cost,
         "accuracy": sum(accuracies) / len(accuracies),
         "accuracies": accuracies,
         "seed_list": list(range(300, 300 + len(accuracies))),
@@ -97,13 +97,13 @@ def row(label, method, accuracies, steps=100, price=1.0):
 ROWS = [
     row("sgd", "sgd", [30.0, 31.0, 32.0]),
     row("sgd-2", "sgd", [29.0, 30.0, 31.0], steps=200),
-    row("sam", "sam", [40.0, 41.0, 42.0], price=2),
-    row("vsam-budget-1.2", "vsam-budget", [39.9, 41.2, 41.8], price=1.2),
-    row("sam-part-1.05", "sam-part", [35.0, 36.5, 36.0], price=1.047),
+    row("sam", "sam", [40.0, 41.0, 42.0], cost=2),
+    row("vsam-budget-1.2", "vsam-budget", [39.9, 41.2, 41.8], cost=1.2),
+    row("sam-part-1.05", "sam-part", [35.0, 36.5, 36.0], cost=1.047),
 ]
 
 
-def test_prices_are_passes_in_units_of_sgds_run():
+def test_costs_are_passes_in_units_of_sgds_run():
     found = {point.name: point.cost for point in points(ROWS, PART)}
     expected = {"sgd": 1.0, "sgd-2": 2.0, "sam": 2.0, "vsam-budget-1.2": 1.2, "sam-part-1.05": 1.047}
     assert found == pytest.approx(expected)
@@ -132,7 +132,7 @@ def test_a_difference_of_exactly_one_standard_error_reaches_the_aim_and_a_little
     assert reaches(-error - 1e-6) is False
 
 
-def test_the_page_has_a_table_by_price_and_the_primary_comparison():
+def test_the_page_has_a_table_by_cost_and_the_primary_comparison():
     text = notes({"study": "frontier", "rows": ROWS})
     assert "| vsam-budget-1.2 | 1.20 | 41.0 ± 1.0 | 3 | -0.0 (-0.6 to +0.5) | 100 % | reached |" in text
     assert "The aim is reached." in text
@@ -140,7 +140,7 @@ def test_the_page_has_a_table_by_price_and_the_primary_comparison():
     assert "Not run yet." in notes({"study": "frontier", "rows": without})
 
 
-def test_the_best_trial_of_each_rival_is_chosen_once_all_are_there():
+def test_the_best_trial_of_each_entry_is_chosen_once_all_are_there():
     found = [row(f"sam-5-try-{i}", "sam-5", [accuracy]) for i, accuracy in enumerate((40.0, 42.0, 41.0))]
     assert "rho = 0.4" in notes({"study": "trials", "rows": found})
     assert "[chosen.cifar10-small-noisy.sam-5]" in notes({"study": "trials", "rows": found})
@@ -153,7 +153,7 @@ def test_there_is_a_figure_for_every_part():
     assert figures({"study": "trials", "rows": rows}) == {}
 
 
-def test_a_share_of_a_gain_that_may_be_none_is_not_shown():
-    rows = [*ROWS[:2], row("sam", "sam", [30.1, 31.2, 31.9], price=2), *ROWS[3:]]
+def test_a_fraction_of_a_gain_that_may_be_none_is_not_shown():
+    rows = [*ROWS[:2], row("sam", "sam", [30.1, 31.2, 31.9], cost=2), *ROWS[3:]]
     assert all(point.kept is None for point in points(rows, PART))
     assert all(point.kept is not None for point in points(ROWS, PART))

@@ -43,12 +43,12 @@ class Tail(KnowsLength):
 
     @property
     def rate(self) -> float:
-        """The share, over the whole run."""
+        """The fraction of the steps, over the whole run."""
         return self.share
 
     @property
     def expected_rate(self) -> float:
-        """The share."""
+        """The fraction of the steps."""
         return self.share
 
     def before(self, step: int) -> bool:

@@ -39,7 +39,7 @@ class Variation(When):
     At the end of every window of N steps `s ← s · (1 + α·ĉ_var + α·ĉ_norm)` (14), `p = s/N` (15).
 
     Args:
-        alpha: α ≥ 0, how strongly s follows; it has to fit the length of the run (see the README's caveats).
+        alpha: α ≥ 0, how strongly s follows; it has to fit the length of the run (docs/limits.md).
         window: N, a multiple of `slices` and at least twice as much.
         slices: M.
         start: the number of first steps, all sampled.

@@ -13,13 +13,13 @@ __all__ = ["PartOfBatch"]
 
 
 class PartOfBatch(KnowsBefore):
-    """Take the gradient of the whole batch at w + e with e = ρ · g_S / (‖g_S‖ + 1e-12), g_S of a share S of the batch.
+    """Take the gradient of the whole batch at w + e with e = ρ · g_S / (‖g_S‖ + 1e-12), g_S of a part S of the batch.
 
-    The closure takes the share as its argument: `closure(share)` runs on that part of the batch at w, then `closure()`
-    on the whole batch at w + e. Statistics, generators and the loss are those of the whole batch's pass.
+    The closure takes the fraction as its argument: `closure(share)` runs on that part of the batch at w, then
+    `closure()` on the whole batch at w + e. Statistics, generators and the loss are those of the whole batch's pass.
 
     Args:
-        rho: ρ ≥ 0, the radius. The smaller the share, the larger the best radius: a direction from fewer samples says
+        rho: ρ ≥ 0, the radius. The smaller the part, the larger the best radius: a direction from fewer samples says
             less about the others.
         share: the fraction of the batch, in (0, 1]. It should hold whole samples of several classes: 3 of 64 were
             enough for small CNNs.

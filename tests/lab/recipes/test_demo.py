@@ -33,7 +33,7 @@ def num_samples(rule, noise, seed):
 
 
 @pytest.mark.parametrize("noise", [0.2, 0.4])  # 0.16 and 0.23 were measured for ratios and norms of neighbouring steps
-def test_the_law_of_the_demo_samples_as_promised_whatever_the_noise_is(noise):
+def test_the_rule_of_the_demo_samples_as_promised_whatever_the_noise_is(noise):
     low, high = promised()
     settings = load_recipe("fashion-mini").vsam.model_dump(exclude={"gamma", "variant"})
     counts = [num_samples(vsam.Variation(**settings, seed=seed), noise, seed) for seed in range(4)]

@@ -160,7 +160,7 @@ class BudgetSettings(Section):
 
 
 class PartSettings(Section):
-    """As in `vsam.SAM` with a share."""
+    """As in `vsam.SAM` with `share`."""
 
     share: PositiveFraction = 0.05
 
