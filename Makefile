@@ -17,8 +17,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lab,dev]'
 	@touch $@
 
-demo: $(STAMP)  ## Compare SGD, SAM, vSAM with a budget and the paper's vSAM on real images: a table and a report (minutes)
-	@echo "1,000 images of Fashion-MNIST, 20 % of their labels wrong: SGD memorises these, sharpness-aware methods less so."
+demo: $(STAMP)  ## Compare SGD, SAM, vSAM (budget 0.2) and the paper's vSAM on real images: a table and a report (minutes)
+	@echo "1,000 images of Fashion-MNIST, 20 % of their labels wrong: SGD memorises them by the end of the run."
 	$(BIN)/vsam compare --methods sgd,sam,vsam-budget,vsam --seeds 1
 	$(BIN)/vsam report runs/fashion-mini --out runs/report.html
 

@@ -57,8 +57,8 @@ def draw(content: dict[str, Any]) -> str:
             lines.append(f'<text x="{LEFT + value * UNIT + 5:.1f}" y="{y + 11}">{label}</text>')
     height = TOP + len(METHODS) * ROW - 8
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{1.5 * WIDTH:g}" '
-        f'height="{1.5 * height:g}" role="img" aria-label="Passes and measured time per training step">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{1.25 * WIDTH:g}" '
+        f'height="{1.25 * height:g}" role="img" aria-label="Passes and measured time per training step">'
     )
     legend = (
         f'<rect class="passes" x="{LEFT}" y="10" width="13" height="13"/>'

@@ -2,7 +2,7 @@
 
 python -m research.flatness --scale small
 
-Trains SGD, SAM, vSAM and vSAM with a budget, measures the minimum of every run, and follows PSF along a copy of vSAM's
+Trains SGD, SAM, vSAM and vSAM (budget 0.2), measures the minimum of every run, and follows PSF along a copy of vSAM's
 first run. The measurements are kept beside each run: rerun the command to resume.
 """
 
