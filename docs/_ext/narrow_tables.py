@@ -7,7 +7,7 @@ from sphinx.application import Sphinx
 
 LONGEST_ROW = 70
 """Characters of a row that is still read as a row on a phone."""
-WIDEST = 40
+WIDEST = 36
 """Characters of the longest words of all columns that fit beside each other."""
 
 

@@ -91,6 +91,9 @@ def test_pages_fit_a_screen_and_a_phone(site: Path, browser: Any, width: int) ->
         "design",
         "loops/lightning",
         "frontier",
+        "guide",
+        "troubleshooting",
+        "when-not",
     ]
     page = browser.new_page(viewport={"width": width, "height": 900})
     asked: list[str] = []
@@ -98,6 +101,8 @@ def test_pages_fit_a_screen_and_a_phone(site: Path, browser: Any, width: int) ->
     for name in pages:
         page.goto((site / f"{name}.html").as_uri())
         assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{name} is wider than {width}"
+        hidden = "[...document.querySelectorAll('article table')].some(t => t.scrollWidth > t.clientWidth + 1)"
+        assert width > 390 or not page.evaluate(hidden), f"{name} hides a column"
         broken = page.evaluate("[...document.images].filter(i => !i.naturalWidth).map(i => i.src)")
         assert broken == [], f"{name}: {broken}"
     page.close()
