@@ -169,10 +169,9 @@ class Records:
         halves = losses[: _NUM_LOSSES // 2], losses[_NUM_LOSSES // 2 :]  # a single outlier is in one of them
         if all(rise is not None and rise > 1 for rise in map(_rise, halves)):
             self._warn(
-                f"rho is too large: over the first {_NUM_LOSSES} samples the perturbation raised the mean loss by "
-                f"{_rise(losses):.0%}. Use the radius that raises it by 5 %: "
-                "rho=vsam.sharpness.radius(model, loss, batches, rise=0.05), or halve rho until optimizer.last.rise is "
-                "well below 1."
+                f"rho is probably too large: over the first {_NUM_LOSSES} samples, the perturbation raised the mean "
+                f"loss by {_rise(losses):.0%}. Write rho=vsam.sharpness.radius(model, loss, batches, rise=0.05), the "
+                "radius that raises it by 5 %, or halve rho until optimizer.last.rise is well below 1."
             )
 
     def _fetch(self) -> None:

@@ -68,8 +68,8 @@ def radius(
             starts.append(before)
             if abs(before - starts[0]) > tolerance * rise * before:
                 raise ValueError(
-                    f"The mean loss at the same weights was {starts[0]:g} and then {before:g}: draw random numbers from "
-                    "the global generators of torch, NumPy or random, which are rewound, not from another one."
+                    f"The mean loss at the same weights was {starts[0]:g} and then {before:g}: draw random numbers "
+                    "from the global generators of torch, NumPy or random, which are rewound, not from another one."
                 )
             found = after / before - 1
             return found if math.isfinite(found) else math.inf
@@ -89,9 +89,7 @@ def _bracket(goal: float, rise_at: Callable[[float], float]) -> tuple[Point, Poi
             low, high = sorted((last, point))
             return low, high
     if point[1] >= goal:
-        raise ValueError(
-            f"The loss rises by {point[1]:.0%} even at rho={point[0]:.2g}: its gradient may not be finite."
-        )
+        raise ValueError(f"The loss rises by {point[1]:.0%} even at rho={point[0]:.2g}, so its gradient is not finite.")
     if highest[1] == 0:
         raise ValueError("The gradient is zero at these weights, so there is no direction in which the loss rises.")
     raise ValueError(
