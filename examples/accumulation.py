@@ -13,7 +13,8 @@ def train(num_micro_batches: int) -> list[Tensor]:
     labels = (points[:, 0] * points[:, 1] > 0).long()
     model = nn.Sequential(nn.Linear(10, 32), nn.Tanh(), nn.Linear(32, 2)).double()
     criterion = nn.CrossEntropyLoss()
-    optimizer = vsam.VSAM(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model=model, start=20)
+    base = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = vsam.VSAM(base, model=model, budget=0.2)
 
     for _ in range(5):
         for inputs, targets in zip(points.split(96), labels.split(96), strict=True):

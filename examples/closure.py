@@ -1,4 +1,4 @@
-"""An ordinary training loop, turned into vSAM: the forward and backward pass move into a closure."""
+"""An ordinary training loop with vSAM on a budget: the forward and backward pass move into a closure."""
 
 import torch
 from torch import nn
@@ -16,7 +16,7 @@ def main() -> tuple[list[float], vsam.VSAM]:
     epochs = 20
 
     base = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
-    optimizer = vsam.VSAM(base, model=model, rho=0.05, alpha=0.1, gamma=0.7)
+    optimizer = vsam.VSAM(base, model=model, budget=0.2)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=len(loader) * epochs)
 
     losses = []

@@ -22,7 +22,7 @@ def train(sync: str) -> list[float]:
 
     model = DistributedDataParallel(nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 2)))
     base = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    optimizer = vsam.VSAM(base, model=model, rho=0.05, start=20, sync=sync)
+    optimizer = vsam.VSAM(base, model=model, budget=0.2, sync=sync)
 
     losses = []
     for epoch in range(6):

@@ -16,7 +16,7 @@ def build() -> tuple[nn.Module, vsam.VSAM]:
     model = nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
     for module in (model[0], model[2], model):
         fully_shard(module)
-    return model, vsam.VSAM(torch.optim.AdamW(model.parameters(), lr=0.003), model=model, rho=0.05, start=10)
+    return model, vsam.VSAM(torch.optim.AdamW(model.parameters(), lr=0.003), model=model, budget=0.2)
 
 
 def train(model: nn.Module, optimizer: vsam.VSAM, first: int, last: int) -> float:

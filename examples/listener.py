@@ -1,4 +1,4 @@
-"""Watch a run: a listener gets one record per step, with the norms and vSAM's sampling rate."""
+"""Watch a run: a listener gets one record per step, with the loss and the norms of both passes."""
 
 import torch
 from torch import nn
@@ -12,19 +12,17 @@ def main() -> list[vsam.StepRecord]:
     labels = (points[:, 0] * points[:, 1] > 0).long()
     model = nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 2))
     base = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    optimizer = vsam.VSAM(base, model=model, alpha=0.8, start=100)  # large, because the run is short
+    optimizer = vsam.VSAM(base, model=model, budget=0.2)
 
     records: list[vsam.StepRecord] = []
     stop_collecting = optimizer.subscribe(records.append)
 
-    def print_rate(record: vsam.StepRecord) -> None:
-        if record.step % 100 == 0:
-            print(
-                f"step {record.step:4}  loss {record.loss:.3f}  rate {record.rate:4.0%}  s {record.s:5.2f}  "
-                f"gradient {record.grad_norm:.2e}"
-            )
+    def show(record: vsam.StepRecord) -> None:
+        if record.sampled and record.step % 100 == 1:
+            changed = record.psf_norm / record.grad_norm
+            print(f"step {record.step:4}  loss {record.loss:.3f}  ‖g‖ {record.grad_norm:.2e}  ‖PSF‖/‖g‖ {changed:.2f}")
 
-    optimizer.subscribe(print_rate)
+    optimizer.subscribe(show)
     for step in range(1_000):
         batch = torch.randint(1_000, (50,))
 

@@ -17,7 +17,8 @@ def train(step: Callable, num_steps: int = 60) -> list[float]:
     inputs = torch.randn(200, 10)
     targets = (inputs[:, 0] > 0).long()
     model = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 2))
-    optimizer = vsam.SAM(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model=model)
+    base = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = vsam.VSAM(base, model=model, budget=0.2)
 
     def forward() -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -26,7 +27,7 @@ def train(step: Callable, num_steps: int = 60) -> list[float]:
     return [step(optimizer, forward).item() for _ in range(num_steps)]
 
 
-def plain(optimizer: vsam.SAM, forward: Callable[[], Tensor]) -> Tensor:
+def plain(optimizer: vsam.VSAM, forward: Callable[[], Tensor]) -> Tensor:
     def closure() -> Tensor:
         loss = forward()
         loss.backward()
@@ -38,7 +39,7 @@ def plain(optimizer: vsam.SAM, forward: Callable[[], Tensor]) -> Tensor:
 def main() -> tuple[list[float], list[float], float]:
     scaler = vsam.amp.GradScaler("cpu", growth_interval=20)
 
-    def scaled(optimizer: vsam.SAM, forward: Callable[[], Tensor]) -> Tensor:
+    def scaled(optimizer: vsam.VSAM, forward: Callable[[], Tensor]) -> Tensor:
         def closure() -> Tensor:
             loss = forward()
             scaler.scale(loss).backward()

@@ -13,7 +13,7 @@ def build() -> tuple[nn.Module, vsam.VSAM]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(10, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 2))
     base = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    return model, vsam.VSAM(base, model=model, start=20, initial_samples=20)
+    return model, vsam.VSAM(base, model=model, budget=0.2)
 
 
 def train(model: nn.Module, optimizer: vsam.VSAM, first: int, last: int) -> None:

@@ -15,7 +15,7 @@ def main() -> tuple[list[float], vsam.VSAM]:
     criterion = nn.CrossEntropyLoss()
 
     base = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
-    optimizer = vsam.VSAM(base, model=model, rho=0.05, alpha=0.1, gamma=0.7)
+    optimizer = vsam.VSAM(base, model=model, budget=0.2)
 
     losses = []
     for _ in range(20):

@@ -40,7 +40,7 @@ def test_every_program_is_on_the_page_with_its_picture_and_command() -> None:
 def test_own_images(tmp_path: Path) -> None:
     plain, sharp = run("own_images", tmp_path).items()
     assert plain[0] == "SGD: 1.00 passes per step"
-    assert sharp[0] == "vSAM, budget 1/3: 1.33 passes per step"
+    assert sharp[0] == "vSAM, budget 0.2: 1.20 passes per step"
     assert all(curve[-1] > 55 for curve in (plain[1], sharp[1]))
 
 

@@ -34,7 +34,7 @@ def train(budget: float, seed: int, data: tuple[torch.Tensor, ...]) -> tuple[flo
     base = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
     optimizer = base
     if budget:
-        optimizer = vsam.VSAM(base, model=model, rho=0.05, gamma=0.9, budget=budget)
+        optimizer = vsam.VSAM(base, model=model, budget=budget)
         assert optimizer.expected_cost == 1 + budget
     sampled = []
     for step in range(1, total_steps + 1):

@@ -61,7 +61,7 @@ def train(folder: Path, is_sharpness_aware: bool) -> tuple[list[float], nn.Modul
 
     optimizer = base = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
     if is_sharpness_aware:  # the change: one line here, and a closure below
-        optimizer = vsam.VSAM(base, model=model, rho=0.05, gamma=0.9, budget=1 / 3)
+        optimizer = vsam.VSAM(base, model=model, budget=0.2)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(base, total_steps)
 
     accuracies = []
@@ -105,7 +105,7 @@ def main(out: str | Path = ".") -> dict[str, list[float]]:
         folder = Path(name)
         write_images(folder)
         curves = {}
-        for label, is_sharpness_aware in (("SGD", False), ("vSAM, budget 1/3", True)):
+        for label, is_sharpness_aware in (("SGD", False), ("vSAM, budget 0.2", True)):
             accuracies, model, cost = train(folder, is_sharpness_aware)
             curves[f"{label}: {cost:.2f} passes per step"] = accuracies
             print(f"{label}: {accuracies[-1]:.1f} % after {EPOCHS} epochs, {cost:.2f} passes per step")

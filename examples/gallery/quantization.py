@@ -29,7 +29,7 @@ def make_network() -> nn.Module:
 def train(model: nn.Module, base: torch.optim.Optimizer, data: Data, num_steps: int) -> float:
     """Train, and return the test accuracy."""
     images, labels, test_images, test_labels = data
-    optimizer = vsam.VSAM(base, model=model, rho=0.05, gamma=0.9, budget=0.25)
+    optimizer = vsam.VSAM(base, model=model, budget=0.2)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(base, num_steps)
     model.train()
     for _ in range(num_steps):

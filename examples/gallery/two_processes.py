@@ -36,7 +36,7 @@ def _train(rank: int, num_processes: int) -> dict[str, list[float]]:
     targets = (inputs[:, 0] * inputs[:, 1] > 0).long()
     model = DistributedDataParallel(nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 2)).double())
     base = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    optimizer = vsam.VSAM(base, model=model, rho=0.05, start=20)  # model=: the DDP module, and nothing else changes
+    optimizer = vsam.VSAM(base, model=model, budget=0.2)  # model=: the DDP module, and nothing else changes
 
     losses, samples = [], []
     for step in range(STEPS):

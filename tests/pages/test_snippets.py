@@ -3,6 +3,7 @@
 import copy
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ ELSEWHERE = {
     ("docs/loops/lightning.md", "diff"): ("tests/integrations/test_lightning_pages.py", 3),
     ("docs/loops/distributed.md", "python"): ("tests/distributed/test_ddp.py", 3),
     ("docs/loops/distributed.md", "diff"): ("tests/distributed/test_ddp.py", 2),  # one of them in test_fsdp2.py
+    ("docs/loops/timm.md", "diff"): ("tests/pages/test_timm.py", 1),
     ("docs/loops/torchrun.md", "diff"): ("tests/pages/test_commands.py", 1),
     ("docs/loops/skorch.md", "python"): ("tests/integrations/test_skorch.py", 1),
     ("docs/loops/skorch.md", "diff"): ("tests/integrations/test_skorch.py", 1),
@@ -40,7 +42,7 @@ EXEMPT = {
 }
 """Snippets that nothing runs, by their page and how they begin, and why."""
 
-LABELS = {"docs/loops/plain.md": 5}
+LABELS = {"docs/loops/plain.md": 6}
 """Number of diffs of each page that runs here."""
 
 
@@ -153,10 +155,12 @@ def test_the_first_snippet_samples_every_fifth_step(page: str) -> None:
     assert (names["optimizer"].last.step, names["optimizer"].num_samples) == (len(names["loader"]), 1)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")  # ignite imports it
 @pytest.mark.parametrize("block", PLAIN_LOOPS, ids=str)
 def test_both_sides_of_the_diffs_for_plain_loops_train(block: Block) -> None:
+    ignite = pytest.importorskip("ignite.engine") if "ignite" in block.text else None
     for script in sides(on_this_machine(block.text)):
-        names = surroundings()
+        names = surroundings() | {"ignite": ignite and SimpleNamespace(engine=ignite)}
         del names["optimizer"]
         weights = [layer.weight.clone() for layer in names["model"] if isinstance(layer, nn.Linear)]
         exec(script, names)
@@ -164,7 +168,7 @@ def test_both_sides_of_the_diffs_for_plain_loops_train(block: Block) -> None:
         assert not any(torch.equal(weight, layer.weight) for weight, layer in zip(weights, layers, strict=True))
     num_steps = len(names["loader"])
     assert names["optimizer"].last.step == num_steps
-    assert names["optimizer"].num_samples == num_steps
+    assert names["optimizer"].num_samples == num_steps // 5
 
 
 def test_first_steps_print_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
