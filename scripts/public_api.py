@@ -24,6 +24,7 @@ MODULES = {
     "vsam.where": None,
     "vsam.integrations.accelerate": "accelerate",
     "vsam.integrations.lightning": "lightning",
+    "vsam.integrations.peft": "peft",
     "vsam.integrations.skorch": "skorch",
     "vsam.integrations.transformers": "transformers",
     "vsam.lab": "pydantic",

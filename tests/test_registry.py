@@ -105,6 +105,7 @@ def test_the_list_is_a_copy_without_losses_and_base():
         ("AESAM", r"Did you mean 'ae-sam'\?"),
         ("looksam", r"Did you mean 'looksam-5'\?"),
         ("saf", r"It is a loss: use vsam\.SAFLoss\."),
+        ("bi-lora", r"use vsam\.integrations\.peft\.BiLoRA\."),
         ("sgd", r"It is the base optimizer itself: use that\."),
         ("sam-0", r"There is no method 'sam-0'\."),
         ("sam-1234567890", r"There is no method"),

@@ -122,6 +122,7 @@ _OTHERS = {
     "sgd": "It is the base optimizer itself: use that.",
     "saf": "It is a loss: use vsam.SAFLoss.",
     "mesa": "It is a loss: use vsam.MESALoss.",
+    "bi-lora": "It is for models of peft: use vsam.integrations.peft.BiLoRA.",
 }
 
 

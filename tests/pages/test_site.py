@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 MODULES = (
     *("amp", "between", "distributed", "quantize", "sharpness", "trajectory", "when", "where", "lab"),
-    *("integrations.accelerate", "integrations.lightning", "integrations.transformers"),
+    *("integrations.accelerate", "integrations.lightning", "integrations.peft", "integrations.transformers"),
 )
 
 

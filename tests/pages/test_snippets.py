@@ -29,6 +29,8 @@ ELSEWHERE = {
     ("docs/loops/torchrun.md", "diff"): ("tests/pages/test_commands.py", 1),
     ("docs/loops/skorch.md", "python"): ("tests/integrations/test_skorch.py", 1),
     ("docs/loops/skorch.md", "diff"): ("tests/integrations/test_skorch.py", 1),
+    ("docs/loops/lora.md", "python"): ("tests/integrations/test_peft.py", 3),
+    ("docs/methods/bi-lora.md", "python"): ("tests/integrations/test_peft.py", 1),
     ("docs/methods/lsq.md", "python"): ("tests/quantize/test_documentation.py", 1),
     ("docs/methods/mesa.md", "python"): ("tests/trajectory/test_documentation.py", 1),
     ("docs/methods/saf.md", "python"): ("tests/trajectory/test_documentation.py", 1),

@@ -4,7 +4,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -59,13 +59,6 @@ class BiLoRA(Joined):
         >>> optimizer = BiLoRA(base, model=model, rho=0.05)
     """
 
-    def __new__(cls, base: Any = None, **_: Any) -> Self:
-        """Check the base before Python binds the arguments, to show what to write in place of a Trainer's call."""
-        for one in base if isinstance(base, list | tuple) else [base]:
-            if not isinstance(one, Optimizer):
-                raise ValueError(f"base must be a constructed optimizer, got {type(one).__name__}. {_LINES}")
-        return super().__new__(cls)
-
     def __init__(
         self,
         base: Optimizer | list[Optimizer],
@@ -77,6 +70,9 @@ class BiLoRA(Joined):
     ) -> None:
         if not isinstance(model, nn.Module):
             raise ValueError(f"model must be a torch.nn.Module, got {type(model).__name__}.")
+        for one in base if isinstance(base, list | tuple) else [base]:
+            if not isinstance(one, Optimizer):
+                raise ValueError(f"base must be a constructed optimizer, got {type(one).__name__}. {_LINES}")
         self.base = check_base(base)
         for one in bases_of(self.base):
             if isinstance(one, Wrapper):
