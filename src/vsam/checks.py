@@ -38,13 +38,13 @@ def check_positive(name: str, value: object) -> float:
 
 
 def check_fraction(name: str, value: object, *, zero: bool = True, one: bool = True) -> float:
-    """Return `value` as a float if it is between 0 and 1; `zero` and `one` say whether the ends are allowed."""
+    """Return `value` as a float if it is between 0 and 1. `zero` and `one` allow the ends."""
     interval = f"be in {'[' if zero else '('}0, 1{']' if one else ')'}"
     return _check(name, value, lambda x: 0 < x < 1 or (zero and x == 0) or (one and x == 1), interval)
 
 
 def check_budget(budget: float | None, target: str | None) -> float | None:
-    """Return the fraction of steps to sample, if given; a target of `x` times SAM's speed is that of 2/x − 1."""
+    """Return the fraction of steps to sample, if given. A target of `x` times SAM's speed is a fraction of 2/x − 1."""
     if target is None:
         return None if budget is None else check_fraction("budget", budget, zero=False)
     if budget is not None:
@@ -71,7 +71,7 @@ def _check(name: str, value: object, is_allowed: Callable[[float], bool], words:
 
 
 def check_count(name: str, value: object, *, least: int, most: int | None = None, why: str) -> int:
-    """Return `value` if it is an integer from `least` to `most`; `why` completes the error's sentence."""
+    """Return `value` if it is an integer from `least` to `most`. `why` completes the error's sentence."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise ValueError(f"{name} must be an integer, got {value!r}.")
     count = int(value)
@@ -113,7 +113,7 @@ def check_entries(state: object, names: Iterable[str]) -> None:
 
 
 def check_base(base: object) -> Optimizer:
-    """Return the base optimizer, joining a list of them into one; raise if one of them cannot be a base."""
+    """Return the base optimizer, joining a list of them into one. Raise if one of them cannot be a base."""
     bases: list[Any] = list(base) if isinstance(base, list | tuple) else [base]
     if not bases:
         refuse_base("base must be a constructed optimizer, or a list of them, got an empty list.")
@@ -163,7 +163,7 @@ def check_sync(sync: object, where: Where) -> None:
 
 
 def check_part(slot: str, part: object) -> None:
-    """Raise if a part does not belong in its slot; None means the default."""
+    """Raise if a part does not belong in its slot. None means the default."""
     kinds = {"when": When, "where": Where, "between": Between}
     if part is not None and not isinstance(part, kinds[slot]):
         fitting = next((name for name, kind in kinds.items() if isinstance(part, kind)), None)

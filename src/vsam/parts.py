@@ -46,7 +46,7 @@ class Part(ABC):
         """Describe this part in a phrase that completes a sentence."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What changes during training, in plain types."""
+        """Return the state that changes during training, in plain types."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -65,16 +65,16 @@ class When(Part):
     @property
     @abstractmethod
     def rate(self) -> float | None:
-        """The fraction of steps sampled under the current rule; None for the fraction so far."""
+        """The fraction of steps sampled under the current rule. None stands for the fraction so far."""
 
     @property
     def expected_rate(self) -> float | None:
-        """The fraction of a run's steps that the settings promise to sample; None if not known in advance."""
+        """The fraction of a run's steps that the settings promise to sample. None if not known in advance."""
         return None
 
     @property
     def decides_late(self) -> bool:
-        """Whether `after` decides, for lack of a `before`."""
+        """True if `after` decides, for lack of a `before`."""
         return type(self).before is When.before
 
     def before(self, step: int) -> bool | None:
@@ -154,7 +154,7 @@ class Where(Part):
         return gradients
 
     def remember(self, gradients: list[Tensor], memory: list[Tensor | None]) -> list[Tensor] | None:
-        """Return what to remember of a step's first gradients, as new tensors; None for nothing."""
+        """Return what to remember of a step's first gradients, as new tensors, or None."""
         return None
 
     def ahead(self) -> "KnowsBefore | None":
@@ -189,13 +189,13 @@ class KnowsBefore(Where):
 
 
 class Between(Part):
-    """What gradient does the base optimizer get?"""
+    """The gradient that the base optimizer gets."""
 
     uses_psf: bool = False
     """Whether `at_sample` reads the PSF, which costs a copy of the first gradient during the second pass."""
 
     def at_sample(self, sharp: list[Tensor], psf: list[Tensor], grad_norm: Tensor) -> list[Tensor] | None:
-        """Change the sharp gradients gs = g + PSF of a sample in place; return what to remember, None for nothing.
+        """Change the sharp gradients gs = g + PSF of a sample in place. Return what to remember, or None.
 
         The PSF may be changed in place and returned.
         """
@@ -203,7 +203,7 @@ class Between(Part):
 
     @abstractmethod
     def reuse_(self, gradients: list[Tensor], memory: list[Tensor], age: int, norm: Callable[[], Tensor]) -> None:
-        """Change the plain gradients in place, given their memory; `age` is 1 right after a sample.
+        """Change the plain gradients in place, given their memory. `age` is 1 right after a sample.
 
         `norm()` is ‖g‖ over all parameters, including those without a memory. Ask before changing the gradients.
         """
@@ -220,7 +220,7 @@ def generator_state(generator: random.Random) -> list[Any]:
 
 
 def generator_from(state: list[Any]) -> random.Random:
-    """The generator that continues from `generator_state`; raises if no generator can have that state."""
+    """Return the generator that continues from `generator_state`. Raise if no generator can have that state."""
     try:
         version, words, gauss = state
         generator = random.Random()

@@ -76,13 +76,13 @@ class Method:
 
     @property
     def memory(self) -> str:
-        """What it keeps and copies, in words."""
+        """The buffers that it keeps and copies, in words."""
         kept, copied = ", ".join(filter(None, [*self.kept, self.of_data])), ", ".join(self.copied)
         return "; ".join([*([f"kept: {kept}"] if kept else []), *([f"transient: {copied}"] if copied else [])])
 
     @property
     def buffers(self) -> tuple[int, int] | None:
-        """How many buffers it keeps and copies; None if its memory grows with the data."""
+        """The number of buffers that it keeps and copies. None if its memory grows with the data."""
         return None if self.of_data else (len(self.kept), len(self.copied))
 
     @property
@@ -127,7 +127,7 @@ _OTHERS = {
 
 
 def list_methods() -> list[str]:
-    """Return the names that `create` knows; `sam-5` and `looksam-5` stand for any number, as in `sam-10`.
+    """Return the names that `create` knows. `sam-5` and `looksam-5` stand for any number, as in `sam-10`.
 
     Example:
         >>> "vsam" in list_methods()
@@ -171,7 +171,7 @@ def create(name: str, base: "Bases", *, model: "nn.Module | None" = None, **sett
 
 
 def find(name: str) -> Method:
-    """Return the row of a name; case does not matter."""
+    """Return the row of a name, in upper or lower case."""
     listed = listed_name(name) if isinstance(name, str) else None
     if listed is not None:
         every = re.fullmatch(r".*-([0-9]+)", name)
@@ -182,7 +182,7 @@ def find(name: str) -> Method:
 
 
 def listed_name(name: str) -> str | None:
-    """Return the name of the row that stands for `name`, `sam-5` for `sam-10`; None if there is none."""
+    """Return the name of the row that stands for `name`, `sam-5` for `sam-10`, or None."""
     known = name.lower()
     if re.fullmatch(r"(sam|looksam)-[1-9][0-9]{0,8}", known):
         return f"{known.partition('-')[0]}-5"
@@ -301,7 +301,7 @@ def _combination(when: "When", where: "Where", between: "Between", share: float)
 
 
 def _part_name(part: "Part") -> str:
-    """The class of a part, or the simpler one that its settings reduce it to; user-defined parts have no name."""
+    """Return a part's class, or the simpler one that its settings reduce it to. User-defined parts have no name."""
     import vsam
 
     name = type(part).__name__

@@ -15,7 +15,7 @@ from vsam.where import RandomSubset
 
 
 class Losses(Protocol):
-    """The per-sample losses of the batch at the current weights, or of the samples `keep`; without `backward`."""
+    """The per-sample losses of the batch at the current weights, or of the samples `keep`, without `backward`."""
 
     def __call__(self, keep: Tensor | None = None) -> Tensor:
         """A vector with one loss per sample."""

@@ -1,4 +1,4 @@
-"""What is done between two samples?"""
+"""Parts for the steps between two samples."""
 
 from vsam.between.decayed import Decayed
 from vsam.between.displaced import Displaced

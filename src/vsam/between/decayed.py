@@ -36,7 +36,7 @@ class Decayed(Between):
 
     @property
     def uses_psf(self) -> bool:  # type: ignore[override]
-        """Whether there is anything to reuse."""
+        """True if there is anything to reuse."""
         return self.gamma > 0
 
     @property

@@ -35,7 +35,7 @@ class Orthogonal(Between):
 
     @property
     def uses_psf(self) -> bool:  # type: ignore[override]
-        """Whether there is anything to reuse."""
+        """True if there is anything to reuse."""
         return self.scale > 0
 
     @property

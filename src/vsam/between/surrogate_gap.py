@@ -33,7 +33,7 @@ class SurrogateGap(Plain):
 
     @property
     def uses_psf(self) -> bool:  # type: ignore[override]
-        """Whether there is anything to subtract."""
+        """True if there is anything to subtract."""
         return self.alpha > 0
 
     def at_sample(self, sharp: list[Tensor], psf: list[Tensor], grad_norm: Tensor) -> None:

@@ -34,7 +34,7 @@ class Weighted(Plain):
 
     @property
     def uses_psf(self) -> bool:  # type: ignore[override]
-        """Whether the sum differs from gs."""
+        """True if the sum differs from gs."""
         return self.gamma != 0.5
 
     def at_sample(self, sharp: list[Tensor], psf: list[Tensor], grad_norm: Tensor) -> None:

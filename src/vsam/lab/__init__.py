@@ -10,7 +10,7 @@ __all__ = ["method", "model", "use"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `method`, `model`, `use` and `data` lazily; `data` is a package that doubles as a decorator."""
+    """Import `method`, `model`, `use` and `data` lazily. `data` is a package that doubles as a decorator."""
     if name in __all__:
         return getattr(importlib.import_module("vsam.lab.plugins"), name)
     if name == "data":

@@ -1,4 +1,4 @@
-"""How flat a minimum is: curvature, sharpness at a distance, slices through the loss, and the radius for SAM."""
+"""Flatness of a minimum: curvature, sharpness at a distance, slices through the loss, and the radius for SAM."""
 
 from vsam.sharpness.landscape import Landscape, landscape
 from vsam.sharpness.measurement import measure

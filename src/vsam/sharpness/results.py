@@ -33,7 +33,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Eigenvalues:
-    """The largest eigenvalues of the Hessian, in descending order; a sequence of `Estimate`.
+    """The largest eigenvalues of the Hessian, in descending order, as a sequence of `Estimate`.
 
     Args:
         values: the Ritz values.

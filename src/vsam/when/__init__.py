@@ -1,4 +1,4 @@
-"""When is the second gradient taken?"""
+"""Parts that decide when the second gradient is taken."""
 
 from vsam.when.always import Always
 from vsam.when.bernoulli import Bernoulli

@@ -49,7 +49,7 @@ class Even(When):
         return math.ceil(1 / self._share)
 
     def before(self, step: int) -> bool:
-        """Whether the number of samples due rises at this step."""
+        """Return whether the number of samples due rises at this step."""
         return math.ceil(step * self._share) > math.ceil((step - 1) * self._share)
 
     def describe(self) -> str:

@@ -34,7 +34,7 @@ class Every(When):
         return 1 / self.k
 
     def before(self, step: int) -> bool:
-        """Whether `step` is 1 more than a multiple of k."""
+        """Return whether `step` is 1 more than a multiple of k."""
         return (step - 1) % self.k == 0
 
     def describe(self) -> str:

@@ -45,7 +45,7 @@ class GradientThreshold(KnowsLength):
         self._next: tuple[float, float] | None = None
 
     def after(self, step: int, grad_norm: float) -> bool:
-        """Whether ‖g‖² reaches the threshold of this step; a norm that is not finite does not."""
+        """Return whether ‖g‖² reaches the threshold of this step. A norm that is not finite does not."""
         x = grad_norm * grad_norm
         mean = x if self.mean is None else self.delta * self.mean + (1 - self.delta) * x
         variance = self.delta * self.variance + (1 - self.delta) * (x - mean) * (x - mean)
@@ -72,7 +72,7 @@ class GradientThreshold(KnowsLength):
         return {"mean": self.mean, "variance": self.variance}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned; an invalid state raises and changes nothing."""
+        """Continue from what `state_dict` returned. An invalid state raises and changes nothing."""
         check_entries(state, ("mean", "variance"))
         mean = state["mean"] if state["mean"] is None else check_not_negative("mean", state["mean"])
         variance = check_not_negative("variance", state["variance"])

@@ -113,12 +113,12 @@ class Variation(When):
 
     @property
     def num_allowed(self) -> int:
-        """How many samples a window may hold."""
+        """The number of samples that a window may hold."""
         return math.floor(self.highest + 1e-9)
 
     @property
     def rate(self) -> float:
-        """p = s/N (15); 1 in the start phase."""
+        """p = s/N (15), and 1 in the start phase."""
         return 1.0 if self.is_starting else self.s / self.window
 
     def set_total_steps(self, total_steps: int | None) -> None:
@@ -142,7 +142,7 @@ class Variation(When):
         self._waiting.append((psf_norm, grad_norm))
 
     def advance(self, step: int, was_sampled: bool, was_skipped: bool) -> None:
-        """Count the sample; at the end of a window after the start phase, set s for the next one."""
+        """Count the sample. At the end of a window after the start phase, set s for the next one."""
         self.is_starting = step < self.start
         self.num_used += was_sampled
         if step % self.window == 0:
@@ -170,7 +170,7 @@ class Variation(When):
         return {**numbers, **lists, "generator": generator_state(self.generator)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned; an invalid state raises and changes nothing."""
+        """Continue from what `state_dict` returned. An invalid state raises and changes nothing."""
         check_entries(state, (*_NUMBERS, *_LISTS, "generator"))
         numbers = {name: state[name] for name in _NUMBERS}
         numbers["s"] = check_within("s", state["s"], self.min_samples, self.highest)
@@ -252,7 +252,7 @@ class ReleasedVariation(Variation):
         return drawn or num_left <= quota - self.num_used
 
     def advance(self, step: int, was_sampled: bool, was_skipped: bool) -> None:
-        """Count the sample; set s before the first step of the next window."""
+        """Count the sample. Set s before the first step of the next window."""
         self.is_starting = step < self.start
         if step <= self.start:
             if step % self.window == 0:
@@ -290,7 +290,7 @@ def mean_change(values: Collection[float]) -> float:
 
 
 def relative_change(old: float, new: float) -> float:
-    """(new − old)/old; 0 if that is not finite."""
+    """(new − old)/old, or 0 if that is not finite."""
     # Paper: (9) and (12) do not say what to do if the denominator is 0.
     change = (new - old) / old if old else 0.0
     return change if math.isfinite(change) else 0.0

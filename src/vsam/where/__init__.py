@@ -1,4 +1,4 @@
-"""Where is the second gradient taken?"""
+"""Parts that decide where the second gradient is taken."""
 
 from vsam.where.adaptive_momentum import AdaptiveMomentum
 from vsam.where.adaptive_norm import AdaptiveNorm

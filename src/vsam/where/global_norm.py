@@ -43,12 +43,12 @@ class GlobalNorm(Where):
 
 
 def of_only(only: str | None) -> str:
-    """How to describe the parameters that are perturbed, if not all are."""
+    """Describe the parameters that are perturbed, if not all are."""
     return " of the normalisation layers' parameters" if only == "norm" else ""
 
 
 def move_(weights: list[Tensor], directions: list[Tensor], rhos: Sequence[float], length: Tensor) -> None:
-    """`w ← w + ρ · d / (length + 1e-12)` with one radius per tensor; nothing if the length is not finite."""
+    """`w ← w + ρ · d / (length + 1e-12)` with one radius per tensor. Nothing moves if the length is not finite."""
     divisor: float | Tensor
     found_inf, divisor, radii = None, float(length) if foreach.is_on_host(length) else length, set(rhos)
     if isinstance(divisor, Tensor):

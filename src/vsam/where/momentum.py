@@ -53,7 +53,7 @@ class Momentum(KnowsBefore):
         return next((value for name in _NAMES if isinstance(value := state.get(name), Tensor)), None)
 
     def perturb_(self, weights: list[Tensor], gradients: list[Tensor], rhos: Sequence[float], norm: Tensor) -> None:
-        """`w ← w + sign · ρ · v / (‖v‖ + 1e-12)`; v has the sign of `maximize` already."""
+        """`w ← w + sign · ρ · v / (‖v‖ + 1e-12)`. v already has the sign of `maximize`."""
         move_(weights, gradients, [self.sign * abs(rho) for rho in rhos], norm)
 
     def describe(self) -> str:

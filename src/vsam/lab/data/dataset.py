@@ -67,7 +67,7 @@ class Dataset:
         return channels, height, width
 
     def subset(self, *, train: int | None = None, test: int | None = None, seed: int = 0) -> Self:
-        """Take `train` and `test` images, equally many per class (or one more); `None` takes all.
+        """Take `train` and `test` images, equally many per class (or one more). `None` takes all.
 
         Images keep their order. With the same seed, a smaller subset is contained in a larger one, and the choice of
         test images does not depend on `train`. Mean and std stay those of the complete dataset.

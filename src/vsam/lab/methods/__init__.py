@@ -37,7 +37,7 @@ def is_ours(name: str) -> bool:
 
 
 def find_method(name: str) -> Method:
-    """Return the method called `name`; `sam-K` and `looksam-K` take any K from 1 to 999,999,999."""
+    """Return the method called `name`. `sam-K` and `looksam-K` take any K from 1 to 999,999,999."""
     by_name = {method.name: method for method in all_methods()}
     found = by_name.get(name) or by_name.get(_family(name) or "")
     if found is not None:

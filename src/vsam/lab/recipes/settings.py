@@ -194,7 +194,7 @@ class SharpnessSettings(Section):
 
 
 class QuantizeSettings(Section):
-    """As in `vsam.quantize.quantize`; `checkpoint` is the full-precision run's, or "none"."""
+    """As in `vsam.quantize.quantize`. `checkpoint` is the full-precision run's, or "none"."""
 
     checkpoint: str = ""
     weight_bits: Bits = 4
