@@ -18,7 +18,7 @@ FIGURE = ROOT / "docs/figures/cost.svg"
 BUDGET, SHARE, BATCH = 0.2, 0.1, 64
 METHODS = {
     "sgd": ("SGD alone", 1.0),
-    "msam": ("MSAM", 1.0),
+    "msam": ("MSAM, one pass moved along the momentum", 1.0),
     "sam-part": (f"SAM, direction from {SHARE:.0%} of the batch".replace("%", " %"), 1 + SHARE),
     "vsam-budget": (f"vSAM (budget {BUDGET:g})", 1 + BUDGET),
     "sam": ("SAM", 2.0),
