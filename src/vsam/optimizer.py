@@ -301,7 +301,7 @@ class SharpnessAware(Wrapper):
                 step.was_changed = self._watch.were_gradients_changed()
             for step.due in running:
                 pass
-        self._watch.forget()
+        self._await_first_pass()
         return self._end(step)
 
     def _end(self, step: Step) -> Any:

@@ -98,7 +98,7 @@ class Wrapper(Optimizer):
         self.__setstate__({**vars(self), **empty, "base": checked, "model": model, "sync": sync, "_counters": {}})
         renew_radii(checked, self.where.rho)
         if model is not None:
-            weakref.finalize(self, model.register_forward_pre_hook(self._recorder).remove)
+            weakref.finalize(self, model.register_forward_pre_hook(self._recorder, with_kwargs=True).remove)
             weakref.finalize(self, self._recorder.forget)
             misuse.notice_others(self, model)
 
@@ -249,6 +249,7 @@ class Wrapper(Optimizer):
         self = itself(self)
         self._abandon()
         self._recorder.mark_stale()
+        self._await_first_pass()
         self.base.zero_grad(set_to_none)
         if not set_to_none:
             mark_used(self.base)
@@ -339,3 +340,11 @@ class Wrapper(Optimizer):
         self._recorder.on_start = self._watch.begin_first_pass
         self._watch.parameters = self._gradients.all.parameters
         self._ranks = Ranks(self.model, self._gradients.all.parameters, self.sync)
+        self._await_first_pass()
+
+    def _await_first_pass(self) -> None:
+        """Stop watching a step. A model says when the next one begins. Without one, count from here on."""
+        if self.model is None:
+            self._watch.begin_first_pass()
+        else:
+            self._watch.forget()

@@ -220,6 +220,59 @@ def test_a_class_and_settings_make_the_optimizer(tmp_path: Path) -> None:
         train(tmp_path, model, make_method(model, vsam.ESAM))
 
 
+def test_the_trainer_fills_in_the_length_of_the_run(tmp_path: Path) -> None:
+    """With `num_train_epochs`, as most scripts have it: 5 micro-batches of an epoch are 3 steps."""
+    epochs = {"length": 20, "num_train_epochs": 2}
+    options = {"optimizer_cls_and_kwargs": (vsam.VSAM, {"budget": 0.2})}
+    assert train(tmp_path, make_model(), None, options=options, **epochs).optimizer.num_samples == 2
+    options = {"optimizer_cls_and_kwargs": (vsam.AESAM, {"rho": 0.1})}
+    run = train(tmp_path, make_model(), None, options=options, **epochs)
+    assert run.optimizer.when.total_steps == run.state.global_step == 6
+    model = make_model()
+    optimizer = make_method(model, last=0.5)
+    run = train(tmp_path, model, optimizer, **epochs)
+    assert optimizer.when.total_steps == 6
+    assert (optimizer.num_samples, optimizer.expected_cost) == (3, 1.5)
+    model = make_model()
+    optimizer = make_method(model, last=0.5, total_steps=4)
+    train(tmp_path, model, optimizer, **epochs)
+    assert optimizer.when.total_steps == 4  # as it was given
+    assert optimizer.num_samples == 4
+
+
+def test_a_start_phase_as_long_as_the_run_warns(tmp_path: Path) -> None:
+    options = {"optimizer_cls_and_kwargs": (vsam.VSAM, {"rho": 0.05})}
+    with pytest.warns(RuntimeWarning, match="start=100 covers all 4 steps"):
+        train(tmp_path, make_model(), None, options=options)
+    options = {"optimizer_cls_and_kwargs": (vsam.VSAM, {"rho": 0.05, "start": 3})}
+    train(tmp_path, make_model(), None, options=options)
+
+
+class SmallBatchesTrainer(SharpnessAwareTrainer):
+    """Runs out of memory with more than two sentences."""
+
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Tensor], *args: Any, **kwargs: Any) -> Any:
+        if len(inputs["labels"]) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return super().compute_loss(model, inputs, *args, **kwargs)
+
+
+def test_the_length_follows_smaller_batches_another_run_and_a_checkpoint(tmp_path: Path) -> None:
+    model = make_model()
+    optimizer = make_method(model, last=0.5)
+    run = train(tmp_path, model, optimizer, SmallBatchesTrainer, auto_find_batch_size=True)
+    assert run.state.max_steps == optimizer.when.total_steps == 8
+    assert optimizer.num_samples == 4
+    run.train()
+    assert optimizer.when.total_steps == 16
+    assert optimizer.num_samples == 4 + 8
+    saves = {"save_strategy": "steps", "save_steps": 3, "save_only_model": True}
+    train(tmp_path, (model := make_model()), make_method(model), **saves)
+    optimizer = make_method((model := make_model()), last=0.5)
+    train(tmp_path, model, optimizer, resume=str(tmp_path / "checkpoint-3"), num_train_epochs=2)
+    assert optimizer.when.total_steps == 5  # of its own steps: nothing of the first three was saved
+
+
 class Drawing(TrainerCallback):
     """Draws a random number between two micro-batches."""
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vsam._step.input_watch import InputWatch
 from vsam._step.misuse import ACCUMULATION_EXAMPLE, CLOSURE_EXAMPLE, warn_caller
 from vsam._step.replay import FirstPassRecorder
 from vsam._step.undo import Step, Undo
@@ -38,14 +39,15 @@ class LoopWatch:
             self._first.remove()
         self._first = None
         self._second: _Backwards | None = None
+        self._inputs: InputWatch | None = None
         self._perturbed: list[tuple[Tensor, int]] = []
         self._gradients: list[tuple[int, int]] = []
 
     def begin_first_pass(self) -> None:
-        """Count the backward passes from here on. Off with several processes, which write to gradients themselves."""
+        """Count the backward passes from here on."""
         self.forget()
         watched = next((parameter for parameter in self.parameters if parameter.requires_grad), None)
-        if watched is not None and not _has_processes():
+        if watched is not None:
             self._first = _Backwards(watched)
 
     def begin_second_pass(
@@ -58,7 +60,10 @@ class LoopWatch:
         first, candidates = self._first, [parameter for parameter in self.parameters if parameter.requires_grad]
         if first is not None:
             first.remove()
-        if candidates and not _has_processes():
+        self._inputs = recorder.inputs
+        if self._inputs is not None:
+            self._inputs.is_second = True
+        if candidates:
             is_same = first is not None and first.count > 0 and first.parameter.requires_grad
             self._second = _Backwards(first.parameter if is_same else candidates[0])  # type: ignore[union-attr]
             undo.push(self._second.remove)
@@ -131,6 +136,13 @@ class LoopWatch:
                 "gradients are not of the same data. After perturb() returns True, repeat all micro-batches, or pass "
                 f"step() a closure:{ACCUMULATION_EXAMPLE}"
             )
+        has_other_data = self._inputs is not None and self._inputs.has_other_data
+        if has_other_data and (first is None or first.count != 1):
+            raise RuntimeError(
+                "The second pass ran over other micro-batches than the first, so the two gradients are not of the same "
+                "data. After perturb() returns True, repeat each micro-batch of the first pass once, or pass step() a "
+                f"closure:{ACCUMULATION_EXAMPLE}"
+            )
 
     @contextmanager
     def closure(self, step: Step) -> Iterator[None]:
@@ -190,6 +202,8 @@ def _has_processes() -> bool:
 class _Backwards:
     """Count the backward passes that are added up in a parameter's gradient, and notice when others change it.
 
+    With several processes it only counts: they write to gradients themselves.
+
     Args:
         parameter: the parameter.
         copies: keep a copy of the gradient, for `factor`.
@@ -199,7 +213,15 @@ class _Backwards:
         self.parameter, self.count = parameter, 0
         self._copies, self._copy = copies, torch.empty(0)
         self._version, self._id = -1, 0
-        self.remove: Callable[[], None] = parameter.register_post_accumulate_grad_hook(self._note).remove  # type: ignore[no-untyped-call]
+        if _has_processes():
+            handle = parameter.register_hook(self._count)  # type: ignore[no-untyped-call]
+        else:
+            handle = parameter.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
+        self.remove: Callable[[], None] = handle.remove
+
+    def _count(self, _: Tensor) -> None:
+        """Count a pass whose gradient is about to be added."""
+        self.count = 1 if self.parameter.grad is None else self.count + 1
 
     def _note(self, parameter: Tensor) -> None:
         gradient = parameter.grad

@@ -157,7 +157,7 @@ def refuse_foreign_scaler() -> None:
 
 
 def check_perturb(optimizer: Any) -> None:
-    """Refuse `perturb()` where it cannot work, and warn of a second call."""
+    """Refuse `perturb()` where it cannot work, and a second call in a step."""
     if optimizer.where.ahead() is not None or optimizer.between.ahead() is not None:
         example = SHARE_EXAMPLE if 0 < optimizer.where.passes < 1 else CLOSURE_EXAMPLE
         raise RuntimeError(
@@ -166,9 +166,10 @@ def check_perturb(optimizer: Any) -> None:
     if optimizer._under_way is not None and optimizer._under_way.is_in_closure:
         raise RuntimeError("perturb() was called inside the closure of step(), which perturbs by itself: leave it out.")
     if optimizer.is_second_pass:
-        warn_caller(
+        raise RuntimeError(
             "perturb() was called again without step(), so the gradients may be those at the perturbed weights. Call "
-            "step() after the second backward, or optimizer.zero_grad() to abandon a step."
+            "step() after the second backward, or optimizer.zero_grad() to abandon a step. With accumulation, call "
+            "perturb() after the last micro-batch only."
         )
 
 

@@ -11,6 +11,7 @@ from torch._compile import _disable_dynamo
 from torch.nn.modules.batchnorm import _NormBase
 
 from vsam._step import foreach
+from vsam._step.input_watch import InputWatch
 from vsam._step.undo import Restorer, Undo
 
 _SMALL = 65_536
@@ -194,6 +195,7 @@ class FirstPassRecorder:
     def forget(self) -> None:
         """Drop the record: the step has ended."""
         self.start = Start()
+        self.inputs: InputWatch | None = None
         self.kinds: set[tuple[bool, bool]] = set()
         self.on_forward: Callable[[tuple[bool, bool]], object] | None = None
 
@@ -202,20 +204,22 @@ class FirstPassRecorder:
         self.is_stale = True
 
     @_disable_dynamo
-    def __call__(self, module: nn.Module, inputs: Any) -> None:
+    def __call__(self, module: nn.Module, *inputs: Any) -> None:
         """Record the start at a step's first forward pass in training."""
         self.was_called = True
         kind = (module.training, torch.is_grad_enabled())
         if self.on_forward is not None:
             self.on_forward(kind)
-            return
-        self.kinds.add(kind)
-        if all(kind) and (self.start.rng is None or self.is_stale):
-            self.is_stale = False
-            rng = RngState({parameter.device for parameter in module.parameters()})
-            self.start = Start(rng, self.buffers.before_first_pass())
-            if self.on_start is not None:
-                self.on_start()
+        else:
+            self.kinds.add(kind)
+            if all(kind) and (self.start.rng is None or self.is_stale):
+                self.is_stale, self.inputs = False, InputWatch()
+                rng = RngState({parameter.device for parameter in module.parameters()})
+                self.start = Start(rng, self.buffers.before_first_pass())
+                if self.on_start is not None:
+                    self.on_start()
+        if self.inputs is not None and all(kind):
+            self.inputs.note(inputs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "FirstPassRecorder":
         return FirstPassRecorder()

@@ -13,6 +13,7 @@ from vsam._step.replay import RngState
 from vsam.integrations.accelerate import adopt, syncs_each_batch
 from vsam.methods import ESAM
 from vsam.optimizer import SharpnessAware
+from vsam.parts import KnowsLength
 
 __all__ = ["SharpnessAwareMixin", "SharpnessAwareTrainer"]
 
@@ -35,8 +36,9 @@ class SharpnessAwareMixin:
     nothing changes.
 
     Pass optimizers as usual, by `optimizers=(optimizer, scheduler)`, or as a class:
-    `optimizer_cls_and_kwargs=(vsam.VSAM, {"rho": 0.05})` wraps the optimizer that the training arguments name, and
-    `{"rho": 0.05, "base": (torch.optim.SGD, {"lr": 0.1})}` one of your own, with the trainer's two parameter groups.
+    `optimizer_cls_and_kwargs=(vsam.VSAM, {"budget": 0.2})` wraps the optimizer that the training arguments name, and
+    `{"budget": 0.2, "base": (torch.optim.SGD, {"lr": 0.1})}` one of your own, with the trainer's two parameter groups.
+    Methods that need the length of the run get it from the trainer, unless `total_steps` is given.
 
     Cost: at a sampled step one more pass over its micro-batches, which are kept until then.
 
@@ -48,10 +50,14 @@ class SharpnessAwareMixin:
     accelerator: Any
     args: Any
     model: Any
+    state: Any
     optimizer: Any
     optimizer_cls_and_kwargs: Any
     _micro_batches: list[MicroBatch] | None = None
     """Those whose gradients have been accumulated since the last step."""
+    _total_steps: int | None = None
+    """The length of the run that was filled in."""
+    _needs_length = True
 
     @property
     def is_second_pass(self) -> bool:
@@ -66,6 +72,7 @@ class SharpnessAwareMixin:
 
     def create_optimizer(self, model: nn.Module | None = None) -> Any:
         """Create the optimizer if none was passed; a method of ours wraps its base."""
+        self._needs_length = True  # a run starts, or starts again with smaller batches
         chosen = self.optimizer_cls_and_kwargs
         is_ours = chosen is not None and isinstance(chosen[0], type) and issubclass(chosen[0], SharpnessAware)
         if self.optimizer is not None or not is_ours:
@@ -100,6 +107,8 @@ class SharpnessAwareMixin:
         if optimizer is None:
             return run(model, inputs, num_items_in_batch, **kwargs)
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if self._needs_length:
+            self._fill_in_length(optimizer)
         if self._micro_batches is None or all(parameter.grad is None for parameter in parameters):
             self._micro_batches = []  # an interrupted step is not repeated
         rng = RngState({parameter.device for parameter in model.parameters()})
@@ -116,6 +125,14 @@ class SharpnessAwareMixin:
         """Log, in the first pass only."""
         if not self.is_second_pass:
             super().log(*args, **kwargs)  # type: ignore[misc]
+
+    def _fill_in_length(self, optimizer: SharpnessAware) -> None:
+        """Set the length of the run: the steps that the optimizer has taken, and those to come."""
+        if isinstance(optimizer.when, KnowsLength) and optimizer.when.total_steps == self._total_steps:
+            optimizer.when.total_steps = None  # filled in by an earlier run
+        self._total_steps = optimizer._records.num_steps + self.state.max_steps - self.state.global_step
+        optimizer.set_total_steps(self._total_steps)
+        self._needs_length = False
 
     def _repeat(self, optimizer: SharpnessAware, model: nn.Module, micro_batches: Any, kwargs: dict[str, Any]) -> None:
         try:
@@ -141,9 +158,8 @@ class SharpnessAwareTrainer(SharpnessAwareMixin, Trainer):  # type: ignore[misc]
     """`transformers.Trainer` for sharpness-aware optimizers; all arguments are the Trainer's.
 
     Example:
-        >>> base = torch.optim.AdamW(model.parameters(), lr=5e-5)
-        >>> optimizer = vsam.VSAM(base, model=model, rho=0.05)
-        >>> trainer = SharpnessAwareTrainer(model, arguments, train_dataset=dataset, optimizers=(optimizer, None))
+        >>> method = (vsam.VSAM, {"budget": 0.2})
+        >>> trainer = SharpnessAwareTrainer(model, arguments, train_dataset=dataset, optimizer_cls_and_kwargs=method)
         >>> trainer.train()
     """
 

@@ -1,0 +1,60 @@
+"""Notice a second pass over other data than the first, by the tensors that the model gets."""
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+_MANY = 1_024
+
+
+class InputWatch:
+    """The tensors that the model got in the first pass, each of them until the second pass gets it too.
+
+    A tensor that was made anew, as by `inputs.to(device)`, counts as the same one if its values are. Tensors that
+    nobody else keeps are forgotten.
+    """
+
+    def __init__(self) -> None:
+        self.is_second = False
+        self._due: list[weakref.ref[Tensor]] = []
+        self._repeated: list[weakref.ref[Tensor]] = []
+        self._has_more = self._has_others = False
+
+    def note(self, inputs: Any) -> None:
+        """Take in the arguments of a call of the model."""
+        for tensor in tree_leaves(inputs):
+            if isinstance(tensor, Tensor):
+                if self.is_second:
+                    self._repeat(tensor)
+                else:
+                    self._due.append(weakref.ref(tensor))
+                    if len(self._due) % _MANY == 0:  # a model in use, whose optimizer does not step
+                        self._due = [one for one in self._due if one() is not None]
+
+    @property
+    def has_other_data(self) -> bool:
+        """Whether the second pass got a tensor too often, or unknown ones in place of those of the first pass."""
+        return self._has_more or (self._has_others and any(one() is not None for one in self._due))
+
+    def _repeat(self, tensor: Tensor) -> None:
+        i = next((i for i, one in enumerate(self._due) if one() is tensor), None)
+        if i is None and any(one() is tensor for one in self._repeated):
+            self._has_more = True
+            return
+        if i is None:
+            i = next((i for i, one in enumerate(self._due) if _are_equal(one(), tensor)), None)
+        if i is None:
+            self._has_others = True
+        else:
+            self._repeated.append(self._due.pop(i))
+
+
+def _are_equal(one: Tensor | None, other: Tensor) -> bool:
+    """Compare two tensors, which costs a device sync if they have the same shape."""
+    if one is None or one.layout is not torch.strided or other.layout is not torch.strided:
+        return False
+    kinds = [(tensor.shape, tensor.dtype, tensor.device) for tensor in (one, other)]
+    return kinds[0] == kinds[1] and torch.equal(one, other)
