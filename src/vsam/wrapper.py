@@ -319,6 +319,7 @@ class Wrapper(Optimizer):
         weakref.finalize(self, self._watch.forget)
         self._stepper = BaseStepper(bases_of(self.base))
         self._look_at_model()
+        self._await_first_pass()
         mark_used(self.base)
 
     @abstractmethod
@@ -340,7 +341,6 @@ class Wrapper(Optimizer):
         self._recorder.on_start = self._watch.begin_first_pass
         self._watch.parameters = self._gradients.all.parameters
         self._ranks = Ranks(self.model, self._gradients.all.parameters, self.sync)
-        self._await_first_pass()
 
     def _await_first_pass(self) -> None:
         """Stop watching a step. A model says when the next one begins. Without one, count from here on."""

@@ -1,7 +1,8 @@
 """Accelerate's loops around our optimizers, against loops by hand."""
 
 import copy
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,12 +33,18 @@ def _fresh_accelerate() -> None:
 class Training:
     """A network with BatchNorm and dropout, its batches, and the optimizer that an accelerator has prepared."""
 
-    def __init__(self, accelerator: accelerate.Accelerator | None, method: Any = vsam.SAM, **settings: Any) -> None:
+    def __init__(
+        self,
+        accelerator: accelerate.Accelerator | None,
+        method: Any = vsam.SAM,
+        gives_model: bool = True,
+        **settings: Any,
+    ) -> None:
         torch.manual_seed(0)
         self.batches = [(torch.randn(6, 4), torch.randint(3, (6,))) for _ in range(8)]
         self.model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.2), nn.Tanh(), nn.Linear(8, 3))
         base = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
-        self.method = method(base, model=self.model, **{"rho": 0.5, **settings})
+        self.method = method(base, model=self.model if gives_model else None, **{"rho": 0.5, **settings})
         self.optimizer: Any = self.method
         self.scheduler: Any = torch.optim.lr_scheduler.ExponentialLR(base, 0.9)
         self.accelerator = accelerator
@@ -206,15 +213,24 @@ def test_accelerates_own_accumulation_of_closures_is_refused() -> None:
         training.optimizer.step(lambda: training.closure(second))
 
 
-def accumulate(training: Training, num_repeated: int) -> None:
-    """Run two micro-batches in accelerate's own context. The second pass repeats the last `num_repeated` of them."""
+def accumulate(
+    training: Training, repeated: Sequence[int], first: str = "accelerator", second: str = "accelerator"
+) -> None:
+    """Run batches 0 and 1 in accelerate's own context, and these in the second pass, each by a kind of backward."""
+
+    def backward(kind: str, batch: tuple[Tensor, Tensor]) -> None:
+        if kind == "accelerator":
+            training.closure(batch)
+        else:
+            training.loss(batch, 0.5).backward()
+
     for i, batch in enumerate(training.batches[:2], start=1):
         with training.accelerator.accumulate(training.model):
-            training.closure(batch)
+            backward(first, batch)
             assert training.optimizer.perturb() is (i == 2)
             if i == 2:
-                for other in training.batches[2 - num_repeated : 2]:
-                    training.closure(other)
+                for other in repeated:
+                    backward(second, training.batches[other])
             training.optimizer.step()
             training.optimizer.zero_grad()
 
@@ -226,13 +242,72 @@ def test_perturb_waits_for_the_last_micro_batch_and_notices_one_that_is_not_repe
     expected.method.step(lambda: torch.stack([closure() for closure in by_hand_once]).sum())
     training = Training(Accelerator(cpu=True, gradient_accumulation_steps=2))
     torch.manual_seed(1)
-    accumulate(training, 2)
+    accumulate(training, [0, 1])
     assert_same(training, expected)
     before = copy.deepcopy([*training.model.parameters()])
     with pytest.raises(RuntimeError, match="2 micro-batches and the second one 1"):
-        accumulate(training, 1)
+        accumulate(training, [1])
     training.method.zero_grad()  # abandons the step
     assert all(map(torch.equal, training.model.parameters(), before))
+
+
+@pytest.mark.parametrize("gives_model", [True, False])
+@pytest.mark.parametrize("first", ["accelerator", "loss"])
+@pytest.mark.parametrize("second", ["accelerator", "loss"])
+def test_a_micro_batch_that_is_not_repeated_is_noticed_in_any_backward(
+    first: str, second: str, gives_model: bool
+) -> None:
+    training = Training(Accelerator(cpu=True, gradient_accumulation_steps=2), gives_model=gives_model)
+    accumulate(training, [0, 1], first, second)
+    with pytest.raises(RuntimeError, match="and the second one 1"):
+        accumulate(training, [1], first, second)
+
+
+@pytest.mark.parametrize("repeated", [[1, 1], [0, 0], [1, 2], [2, 3]])
+def test_as_many_other_micro_batches_are_refused(repeated: list[int]) -> None:
+    training = Training(Accelerator(cpu=True, gradient_accumulation_steps=2))
+    accumulate(training, [1, 0])
+    with pytest.raises(RuntimeError, match="other micro-batches than the first"):
+        accumulate(training, repeated)
+
+
+@pytest.mark.parametrize("kind", [accelerate.Accelerator, Accelerator])
+@pytest.mark.parametrize("waits", [True, False])
+def test_perturbing_the_unprepared_optimizer_is_no_way_around(kind: type[accelerate.Accelerator], waits: bool) -> None:
+    """It does not wait for the last micro-batch, nor count what it cannot see."""
+    training = Training(kind(cpu=True, gradient_accumulation_steps=2))
+
+    def run() -> None:
+        for batch in training.batches[:2]:
+            with training.accelerator.accumulate(training.model):
+                training.closure(batch)
+                if (training.accelerator.sync_gradients or not waits) and training.method.perturb():
+                    training.closure(batch)
+                training.optimizer.step()
+                training.optimizer.zero_grad()
+
+    with pytest.raises(RuntimeError, match="and the second one 1" if waits else "called again without step"):
+        run()
+
+
+def test_the_length_of_the_run_is_asked_for_and_may_be_set_after_prepare() -> None:
+    settings = {"method": vsam.AESAM, "delta": 0.5}
+    training = Training(Accelerator(cpu=True, gradient_accumulation_steps=2), **settings)
+    training.closure(training.batches[0])
+    line = r"optimizer\.set_total_steps\(num_epochs \* math\.ceil"
+    with pytest.raises(ValueError, match=line):
+        training.optimizer.perturb()
+    training.optimizer.zero_grad()
+    with pytest.raises(ValueError, match=line):
+        step(training.accelerator, training.optimizer, [partial(training.closure, training.batches[0])])
+    training.optimizer.set_total_steps(3 * math.ceil(5 / training.accelerator.gradient_accumulation_steps))
+    assert training.method.when.total_steps == 9  # type: ignore[attr-defined]
+    step(training.accelerator, training.optimizer, [partial(training.closure, training.batches[0])])
+    given = Training(Accelerator(cpu=True), vsam.SAM, last=0.5, total_steps=2)
+    given.optimizer.set_total_steps(100)
+    for batch in given.batches[:2]:
+        step(given.accelerator, given.optimizer, [partial(given.closure, batch)])
+    assert given.method.num_samples == 1
 
 
 def test_what_would_be_wrong_is_refused() -> None:

@@ -80,3 +80,13 @@ def test_two_processes_resume_to_the_bit(seen: dict[str, Any]) -> None:
     assert all(map(torch.equal, whole["weights"], resumed["weights"]))
     assert whole["num_samples"] == resumed["num_samples"]
     assert len(resumed["synchronised"]) < len(whole["synchronised"])
+
+
+@pytest.mark.slow
+def test_micro_batches_that_are_not_repeated_are_noticed(seen: dict[str, Any]) -> None:
+    """40 sentences are 5 batches on both layouts, so 3 steps of an epoch."""
+    for run in seen.values():
+        fine, one, other = run["unrepeated"]["said"]
+        assert fine == "3 of 9"
+        assert "2 backward passes and the second one 1" in one
+        assert "other micro-batches than the first" in other

@@ -3,6 +3,8 @@
 Started by `torchrun`, or alone for comparison; each process saves what it saw in the folder that it is given.
 """
 
+import gc
+import math
 import os
 import sys
 from functools import partial
@@ -17,6 +19,7 @@ from torch.utils.data import DataLoader
 
 import vsam
 from integrations.tiny import make_dataset, make_method, make_model, reset_accelerate, train, weights
+from vsam.integrations.accelerate import Accelerator as SharpnessAwareAccelerator
 from vsam.integrations.accelerate import step
 from vsam.integrations.transformers import SharpnessAwareTrainer
 
@@ -132,15 +135,48 @@ def loop(is_sharded: bool = False, **settings: Any) -> dict[str, Any]:
     return seen | {"synchronised": synchronised}
 
 
+def unrepeated() -> dict[str, Any]:
+    """Return what is said of second passes that do not repeat both micro-batches, and the steps of three epochs."""
+    said = []
+    for repeated in ([0, 1], [1], [1, 1]):
+        reset_accelerate()
+        accelerator = SharpnessAwareAccelerator(cpu=True, gradient_accumulation_steps=2)
+        model = make_model(dropout=0.0)
+        optimizer: Any = make_method(model, last=1.0, rho=0.5)
+        loader: Any = DataLoader(make_dataset(40), batch_size=BATCH)
+        model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+        total_steps = 3 * math.ceil(len(loader) / accelerator.gradient_accumulation_steps)
+        optimizer.set_total_steps(total_steps)
+        micro_batches: list[Any] = []
+        num_steps = 0
+        try:
+            for batch in loader:
+                with accelerator.accumulate(model):
+                    micro_batches.append(batch)
+                    (model(**batch).loss / 2).backward()
+                    if optimizer.perturb():
+                        for i in repeated if len(micro_batches) == 2 else [0]:
+                            (model(**micro_batches[i]).loss / 2).backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+                if accelerator.sync_gradients:
+                    micro_batches, num_steps = [], num_steps + 1
+            said.append(f"{num_steps} of {total_steps}")
+        except RuntimeError as error:
+            said.append(str(error))
+    return {"said": said}
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)
-    seen = {"trainer": trainer(folder), "loop": loop()}
+    seen = {"trainer": trainer(folder), "loop": loop(), "unrepeated": unrepeated()}
     if WORLD_SIZE > 1:
         seen |= {"apart": apart(folder), "disagreement": disagreement(folder), "sharded": sharded(folder)}
     torch.save(seen, folder / f"seen-{RANK}.pt")
     if torch.distributed.is_initialized():
-        torch.distributed.barrier()  # or gloo's threads may still hold tensors when Python ends, which aborts
+        gc.collect()  # without these two lines gloo may hang or abort when Python ends
+        torch.distributed.barrier()
         torch.distributed.destroy_process_group()
 
 

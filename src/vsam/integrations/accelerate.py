@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vsam.amp import GradScaler
 from vsam.optimizer import SharpnessAware
+from vsam.parts import KnowsLength
 
 __all__ = ["Accelerator", "PreparedOptimizer", "adopt", "step", "syncs_each_batch"]
 
@@ -25,13 +26,21 @@ _EXAMPLE = """
         return loss
     step(accelerator, optimizer, [functools.partial(closure, batch) for batch in micro_batches])"""
 
+_LENGTH = (
+    "accelerate does not know the number of epochs. After prepare(), write "
+    "optimizer.set_total_steps(num_epochs * math.ceil(len(loader) / accelerator.gradient_accumulation_steps))."
+)
+
 
 class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
-    """What `Accelerator.prepare` makes of a sharpness-aware optimizer.
+    """A sharpness-aware optimizer prepared by an `Accelerator`.
 
     Like every prepared optimizer it steps only when gradients are synced. `step(closure)` returns the loss,
     `step_was_skipped` is correct with a scaler, and the optimizer's own attributes are passed through:
     `clip_grad_norm_`, `num_samples`, `last`, `subscribe` …
+
+    Accelerate does not know the length of the run. For a method that needs it, call `set_total_steps` after `prepare`,
+    when `len(loader)` counts the batches of one process.
     """
 
     optimizer: SharpnessAware
@@ -49,8 +58,13 @@ class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
         return [module for module in candidates if not own.isdisjoint(module.parameters())]
 
     def introduce(self) -> None:
-        """Set the optimizer's model to its DDP module, constructed after it, so that disagreeing ranks are noticed."""
+        """Set the optimizer's model to its DDP module, constructed after it, so that disagreeing ranks are noticed.
+
+        Raises if the method needs the length of the run and does not know it.
+        """
         optimizer = self.optimizer
+        if isinstance(optimizer.when, KnowsLength) and optimizer.when.total_steps is None:
+            raise ValueError(f"{optimizer.when!r} needs the length of the run: {_LENGTH}")
         is_unknown = optimizer.model is not None and not optimizer._ranks.groups
         if self.accelerator_state.num_processes > 1 and is_unknown and self._ddp:
             optimizer.model = self._ddp[0]
@@ -117,7 +131,8 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]
 
     Example:
         >>> accelerator = Accelerator()
-        >>> model, optimizer, loader = accelerator.prepare(model, vsam.SAM(base, model=model), loader)
+        >>> method = vsam.VSAM(base, model=model, budget=0.2)
+        >>> model, optimizer, loader = accelerator.prepare(model, method, loader)
         >>> for inputs, targets in loader:
         ...     optimizer.zero_grad()
         ...     accelerator.backward(criterion(model(inputs), targets))
@@ -233,7 +248,7 @@ def step(accelerator: accelerate.Accelerator, optimizer: Any, closures: Sequence
         got = type(getattr(optimizer, "optimizer", optimizer)).__name__
         raise ValueError(
             f"optimizer must be a sharpness-aware optimizer prepared by this accelerator, got {got}. Write "
-            "model, optimizer = accelerator.prepare(model, vsam.SAM(base, model=model))."
+            "model, optimizer = accelerator.prepare(model, vsam.VSAM(base, model=model, budget=0.2))."
         )
     closures = _checked(closures)
 
