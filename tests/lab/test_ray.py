@@ -12,11 +12,38 @@ import torch
 from lab.helpers import CPU, assert_same_run, lines, open_run, quick_recipe
 from vsam.lab.compare import compare
 from vsam.lab.errors import UserError
+from vsam.lab.plugins import use
 from vsam.lab.progress import NullProgress
 from vsam.lab.ray import choose_ray_device, trainer
 from vsam.lab.run import read_run, run_path
 
 SMALL = ("data.train=32", "epochs=2")
+
+HELD = '''
+import time
+from pathlib import Path
+
+from torch.optim import SGD
+
+from vsam.lab import method
+
+
+class Held(SGD):
+    """Stochastic gradient descent that waits in the second epoch until a worker was killed."""
+
+    num_steps = 0
+
+    def step(self, closure):
+        self.num_steps += 1
+        while self.num_steps == 8 and not Path(__file__).with_name("killed").exists():
+            time.sleep(0.01)
+        return super().step(closure)
+
+
+@method("held")
+def held(model):
+    return Held(model.parameters(), lr=0.1, momentum=0.9)
+'''
 
 
 def cluster(test):
@@ -59,27 +86,33 @@ def test_the_same_runs_as_in_one_process_and_a_failed_one_is_named(train, tmp_pa
 
 @cluster
 def test_a_worker_that_is_killed_is_replaced_and_its_run_resumes(train, tmp_path):
-    recipes = [quick_recipe("epochs=30", f"seed={seed}") for seed in (0, 1)]
-    kill = threading.Thread(target=_kill_worker, args=(run_path(tmp_path, recipes[0]),))
+    (tmp_path / "own.py").write_text(HELD)
+    use(tmp_path / "own.py")
+    recipes = [quick_recipe("method=held", f"seed={seed}") for seed in (0, 1)]
+    kill = threading.Thread(target=_kill_worker, args=(run_path(tmp_path, recipes[0]), tmp_path / "killed"))
     kill.start()
     done, failures = compare(recipes, tmp_path, None, CPU, NullProgress(), train=train)
     kill.join()
     assert (len(done), failures) == (2, [])
-    with closing(open_run(tmp_path / "alone", "epochs=30")) as run:
+    with closing(open_run(tmp_path / "alone", "method=held")) as run:
         while not run.is_finished:
             run.train_epoch()
     assert_same_run(done[0].path, tmp_path / "alone")
 
 
-def _kill_worker(path):
+def _kill_worker(path, killed):
     """Kill the process that holds the run's lock, once it has trained an epoch."""
-    while not lines(path / "metrics.jsonl"):
-        time.sleep(0.01)
-    inode = (path / ".lock").stat().st_ino
-    locks = [line.split() for line in open("/proc/locks") if f":{inode} " in line]  # noqa: SIM115
-    assert locks
-    assert not read_run(path).is_finished
-    os.kill(int(locks[0][4]), signal.SIGKILL)
+    try:
+        end = time.monotonic() + 300
+        while not lines(path / "metrics.jsonl") and time.monotonic() < end:
+            time.sleep(0.01)
+        inode = (path / ".lock").stat().st_ino
+        locks = [line.split() for line in open("/proc/locks") if f":{inode} " in line]  # noqa: SIM115
+        assert locks
+        assert not read_run(path).is_finished
+        os.kill(int(locks[0][4]), signal.SIGKILL)
+    finally:
+        killed.touch()
 
 
 @cluster

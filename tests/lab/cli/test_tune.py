@@ -106,7 +106,7 @@ def test_two_folders_share_a_database(tmp_path):
     for name in ("search", "there"):
         commands.append(Command((*(part or name for part in arguments), *storage), tmp_path).start())
     for command in commands:
-        assert command.wait(120).code == 0, command.stderr
+        assert command.wait().code == 0, command.stderr
         assert "hunter2" not in command.stdout + command.stderr
     finished = vsam(*ARGUMENTS, *storage, folder=tmp_path)
     assert "search is finished: " in finished.stdout
