@@ -224,7 +224,7 @@ class SharpnessAware(Wrapper):
     def _run(self, closure: Closure, scaler: Any) -> Any:
         """Take a step with a closure."""
         self._check_closure(closure)
-        buffers = self._recorder.buffers.state(of_all=self._records.num_steps == 0)
+        buffers = self._recorder.buffers.state()
         start = self._recorder.start = Start(RngState(self._gradients.parameters.devices), buffers)
         step = Step(scaler, self.max_grad_norm, start)
         running = self._begin(step)

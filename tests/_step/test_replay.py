@@ -147,36 +147,37 @@ def test_a_step_that_fails_leaves_buffers_as_they_were(name: str, failing: int) 
     assert all(torch.equal(after[key], before[key]) for key in before)
 
 
-class Masked(nn.Module):
-    """A layer with a large causal mask, a buffer that nobody writes to, and a large average that is written to."""
+class LateAverage(nn.Module):
+    """A layer with a large average, which it writes to from the second forward pass on and without a trace."""
 
-    mask: Tensor
     average: Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(300, 300)
-        self.register_buffer("mask", torch.ones(300, 300).tril())
+        self.num_passes = 0
         self.register_buffer("average", torch.zeros(300, 300))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        self.average.lerp_(self.linear.weight.detach(), 0.1)
-        return inputs @ (self.linear.weight * self.mask)
+        self.num_passes += 1
+        if self.num_passes > 2:
+            self.average.data.lerp_(self.linear.weight.detach(), 0.1)
+        return self.linear(inputs)  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("take_step", [with_closure, without_closure])
-def test_only_the_first_second_pass_copies_large_buffers_that_nobody_writes_to(take_step: Callable[..., None]) -> None:
-    layer = Masked()
+def test_a_large_buffer_takes_in_only_the_first_pass_from_whenever_it_is_written_to(
+    take_step: Callable[..., None],
+) -> None:
+    layer = LateAverage()
     model = nn.Sequential(nn.Linear(3, 300), layer)
-    optimizer, versions, averages = vsam.SAM(SGD(model.parameters(), lr=0.1), model=model), [], []
-    for step in range(4):
+    optimizer = vsam.SAM(SGD(model.parameters(), lr=0.1), model=model)
+    for step in range(3):
         twin = copy.deepcopy(model)
         forward(twin, step)
         take_step(optimizer, model, step)
-        versions.append(layer.mask._version)
-        averages.append(torch.equal(layer.average, twin[1].average))  # type: ignore[union-attr]
-    assert len(set(versions)) == 1  # copying back is a write
-    assert averages == [True] * 4
+        assert torch.equal(layer.average, twin[1].average)  # type: ignore[arg-type]
+    assert layer.average.any()
 
 
 @pytest.mark.parametrize("take_step", [with_closure, without_closure])

@@ -14,8 +14,6 @@ from vsam._step import foreach
 from vsam._step.input_watch import InputWatch
 from vsam._step.undo import Restorer, Undo
 
-_SMALL = 65_536
-"""Buffers of up to this many elements are always copied."""
 _FLAGS = (torch.bool, torch.uint8)
 
 
@@ -60,11 +58,7 @@ class Start:
 
 
 class Buffers:
-    """All buffers of a model, and which of them a forward pass writes to.
-
-    Torch counts the writes to a tensor, except by normalisation kernels and through `.data`. So small buffers and those
-    of normalisation layers always count as written to. The others do once their version counter has risen, once they
-    were replaced, or if the first second pass changes them.
+    """All buffers of a model.
 
     Args:
         model: the model; None if there is none.
@@ -75,68 +69,35 @@ class Buffers:
         self._save_others = save_others
         modules = list(model.modules()) if model is not None else []
         self._owners = [module._buffers for module in modules]
-        norms = {i for i, module in enumerate(modules) if isinstance(module, _NormBase)}
         # In training, torch's own normalisation layers write to their statistics, but do not depend on them.
-        ordinary = {i for i in norms if type(modules[i]).forward.__module__.startswith("torch.nn.")}
-        self._read = [owner for i, owner in enumerate(self._owners) if i not in ordinary]
-        self._first = self._versions()
-        self._written = {(i, name) for i, name, buffer in self._all() if i in norms or buffer.numel() <= _SMALL}
-        self._has_tried = False
+        ordinary = [isinstance(m, _NormBase) and type(m).forward.__module__.startswith("torch.nn.") for m in modules]
+        self._read = [owner for owner, is_own in zip(self._owners, ordinary, strict=True) if not is_own]
 
-    def _versions(self) -> dict[tuple[int, str], tuple[int, int]]:
-        return {(i, name): (id(buffer), _version(buffer)) for i, name, buffer in self._all()}
-
-    def _all(self) -> list[tuple[int, str, Tensor]]:
-        owners = [(i, owner) for i, owner in enumerate(self._owners) if owner]
-        return [(i, name, b) for i, owner in owners for name, b in owner.items() if b is not None and _can_be_set(b)]
-
-    def state(self, of_all: bool = False) -> "BufferState":
-        """Copy the buffers that are written to, or all."""
+    def state(self) -> "BufferState":
+        """Copy all buffers, also those that seem constant: writes through `.data` leave no trace."""
         if not any(self._owners):
             return _NO_BUFFERS
-        found = self._all()
-        for i, name, buffer in found:
-            if (i, name) not in self._written and self._first.get((i, name)) != (id(buffer), _version(buffer)):
-                self._written.add((i, name))
-        return BufferState([(self._owners[i], name, b) for i, name, b in found if of_all or (i, name) in self._written])
+        owners = filter(None, self._owners)
+        return BufferState([(o, name, b) for o in owners for name, b in o.items() if b is not None and _can_be_set(b)])
 
     def before_first_pass(self) -> "BufferState | None":
         """Copy the buffers for `rewind`. Return None if there are none that a pass may depend on."""
-        return self.state(of_all=not self._has_tried) if any(self._read) else None
+        return self.state() if any(self._read) else None
 
     def leave_alone(self, undo: Undo) -> None:
-        """Have the undo restore the buffers after a second pass. The first time, all of them are compared."""
+        """Register how to restore everything that a pass writes to."""
         if self._save_others is not None:
             undo.push(self._save_others())
-        if any(self._owners):
-            before = self.state(of_all=not self._has_tried)
-            undo.push(before.restore if self._has_tried else lambda: self._learn(before))
+        undo.push(self.state().restore)
 
     def rewind(self, start: "BufferState") -> None:
         """Set what a pass may depend on to its values before the first pass."""
-        if not any(self._read):
-            return
-        if not self._has_tried:  # after rewinding, a second pass that writes the same again shows nothing
-            others = [(i, name, buffer) for i, name, buffer in self._all() if (i, name) not in self._written]
-            self._written |= {(i, name) for i, name, buffer in others if start.knows(buffer) and not start.has(buffer)}
         start.restore(of={*map(id, self._read)})
-
-    def _learn(self, before: "BufferState") -> None:
-        """Restore all buffers, and remember which ones a second pass wrote to without being counted."""
-        others = [(i, name, buffer) for i, name, buffer in self._all() if (i, name) not in self._written]
-        self._written |= {(i, name) for i, name, buffer in others if not before.has(buffer)}
-        self._has_tried = True
-        before.restore()
-        self._first = self._versions()  # restoring is a write too
 
 
 def _can_be_set(buffer: Tensor) -> bool:
     """Return whether a pass can write to it: not to an inference tensor or an expanded mask with shared memory."""
     return not buffer.is_inference() and (buffer.layout is not torch.strided or 0 not in buffer.stride())
-
-
-def _version(buffer: Tensor) -> int:
-    return -1 if buffer.is_inference() else buffer._version
 
 
 class BufferState:
@@ -146,16 +107,6 @@ class BufferState:
         self._places = places
         self._values = foreach.copies([buffer for _, _, buffer in places])
 
-    def knows(self, buffer: Tensor) -> bool:
-        """Return whether the value of a buffer was saved."""
-        return any(known is buffer for _, _, known in self._places)
-
-    def has(self, buffer: Tensor) -> bool:
-        """Return whether a buffer still has the saved value: a device sync. Only dense buffers are compared."""
-        places = zip(self._places, self._values, strict=True)
-        value = next((value for (_, _, known), value in places if known is buffer), None)
-        return value is not None and (buffer.layout is not torch.strided or torch.equal(buffer, value))
-
     def restore(self, of: Container[int] | None = None) -> None:
         """Put back buffers that were replaced, and set all of them to these values.
 
@@ -163,6 +114,8 @@ class BufferState:
         must not happen again in the second pass.
         """
         places, values = self._places, self._values
+        if not places:
+            return
         if of is not None:
             kept = [i for i, (owner, _, b) in enumerate(places) if id(owner) in of and b.dtype not in _FLAGS]
             places, values = [places[i] for i in kept], [values[i] for i in kept]
@@ -220,9 +173,6 @@ class FirstPassRecorder:
                     self.on_start()
         if self.inputs is not None and all(kind):
             self.inputs.note(inputs)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "FirstPassRecorder":
-        return FirstPassRecorder()
 
     def __reduce__(self) -> tuple[type["FirstPassRecorder"], tuple[()]]:
         return FirstPassRecorder, ()

@@ -76,7 +76,7 @@ def untouched(model: nn.Module, batches: Iterable[Any], mode: Mode) -> Iterator[
 
 def _rewinder(model: nn.Module, batches: Iterable[Any]) -> Callable[[], None]:
     """Return a function that sets buffers and generators to their current values."""
-    state, rng = Buffers(model).state(of_all=True), RngState(devices_of(model))
+    state, rng = Buffers(model).state(), RngState(devices_of(model))
     groups = getattr(batches, "batch_sampler", None)
     shuffling = (batches, getattr(batches, "sampler", None), groups, getattr(groups, "sampler", None))
     generators = [getattr(thing, "generator", None) for thing in shuffling]
