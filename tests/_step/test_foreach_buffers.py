@@ -1,12 +1,15 @@
 """Flat buffers hold the values of a list, and a backup restores a list to an earlier copy, bit for bit."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor
 
-from vsam._step.foreach import BufferLayout, FlatBuffers, WeightBackup
+from vsam._step import foreach
+from vsam._step.foreach import BufferLayout, FlatBuffers
 
 LARGE = 32_768
 """From this many elements on, a tensor is left where it is."""
@@ -151,12 +154,15 @@ def test_every_bit_goes_through_the_buffers() -> None:
     assert are_same_bits(FlatBuffers(values).detach_owned().views(values), values)
 
 
+def _backup(values: list[Tensor]) -> Callable[[], None]:
+    return partial(foreach.copy_, values, foreach.copies(values))
+
+
 def test_a_backup_restores_in_place(values: list[Tensor]) -> None:
     values = [value.clone() for value in values]  # an expanded tensor is nobody's weight
     before, storage = [value.clone() for value in values], [value.data_ptr() for value in values]
-    backup = WeightBackup(values, BufferLayout(values))
     for turn in range(3):
-        restore = backup.save()
+        restore = _backup(values)
         for value in values:
             value.mul_(-2).add_(turn)
         assert not any(torch.equal(value, kept) for value, kept in zip(values, before, strict=True) if value.numel())
@@ -169,7 +175,7 @@ def test_a_backup_restores_strided_views_and_touches_nothing_beside_them() -> No
     whole = randoms(((12, 9), F))[0]
     before = whole.clone()
     views = [whole[:4].T, whole[4:8, ::2], whole[8:, 3], whole[9, :2]]
-    restore = WeightBackup(views, BufferLayout(views)).save()
+    restore = _backup(views)
     whole.fill_(7.0)
     restore()
     expected = torch.full_like(whole, 7.0)
@@ -183,7 +189,7 @@ def test_a_backup_restores_strided_views_and_touches_nothing_beside_them() -> No
 def test_restoring_may_be_done_twice(values: list[Tensor]) -> None:
     values = [value.clone() for value in values]
     before = [value.clone() for value in values]
-    restore = WeightBackup(values, BufferLayout(values)).save()
+    restore = _backup(values)
     for _ in range(2):
         for value in values:
             value.fill_(7.0)
@@ -196,7 +202,7 @@ def test_every_bit_is_restored() -> None:
     values = [odd.clone(), odd.view(2, 4).clone().T, odd.repeat(LARGE), odd[2].clone()]
     for chosen in (values, values[:1] + values[3:], [odd.double(), odd.double()[:2]], [odd.bfloat16(), odd.bfloat16()]):
         before = [value.clone() for value in chosen]
-        restore = WeightBackup(chosen, BufferLayout(chosen)).save()
+        restore = _backup(chosen)
         for value in chosen:
             value.fill_(7.0)
         restore()
@@ -206,7 +212,6 @@ def test_every_bit_is_restored() -> None:
 @pytest.mark.parametrize("shape", [(2, 3, 4, 4), (8, 8, 16, 16)], ids=["small", "large"])
 def test_storage_may_be_replaced_between_two_copies(shape: tuple[int, ...]) -> None:
     first, second = (torch.nn.Parameter(tensor) for tensor in randoms((shape, F), ((3, 2, 1, 1), F)))
-    backup = WeightBackup([first, second], BufferLayout([first, second]))
     replacements = [
         lambda tensor: tensor.clone(),
         lambda tensor: tensor.to(memory_format=torch.channels_last),
@@ -218,7 +223,7 @@ def test_storage_may_be_replaced_between_two_copies(shape: tuple[int, ...]) -> N
             old = first.detach()
             first.data = replace(first.detach()).add_(1)
             before, storage, untouched = first.detach().clone(), first.data_ptr(), old.clone()
-            restore = backup.save()
+            restore = _backup([first, second])
             first.fill_(7.0)
             second.add_(1)
             restore()
@@ -230,7 +235,7 @@ def test_storage_may_be_replaced_between_two_copies(shape: tuple[int, ...]) -> N
 def test_restoring_is_a_write_that_autograd_sees() -> None:
     """A graph that was kept across it must not use the other weights in silence."""
     weights = [torch.nn.Parameter(tensor) for tensor in randoms(((3,), F), ((4,), F), ((LARGE,), F))]
-    restore = WeightBackup(weights, BufferLayout(weights)).save()  # type: ignore[arg-type]
+    restore = _backup(weights)  # type: ignore[arg-type]
     losses = [weight.square().sum() for weight in weights]
     with torch.no_grad():
         restore()

@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 import vsam
 from processes import assert_checks_pass, run_page
-from vsam._step.foreach import FlatBuffers, WeightBackup
+from vsam._step import foreach
+from vsam._step.foreach import FlatBuffers
 from vsam.distributed import shards
 
 Make = Callable[..., vsam.SharpnessAware]
@@ -93,16 +95,18 @@ def check_psf_and_copy_of_the_weights_stay_sharded(rank: int, folder: Path) -> N
     model = _sharded()
     optimizer = METHODS["vsam"](_base(model), model=model)
     seen: list[int] = []
+    weights = set(model.parameters())
 
     def closure() -> Tensor:
         loss = model(_batch(0)).square().mean()
         loss.backward()
         if optimizer.is_second_pass:
-            alive = [thing for thing in gc.get_objects() if type(thing) in (FlatBuffers, WeightBackup)]
+            alive = gc.get_objects()
             kept = [buffer for thing in alive if type(thing) is FlatBuffers for buffer in thing.buffers]
             seen.append(sum(buffer.numel() for buffer in kept))
-            backups = [buffer for thing in alive for buffer in getattr(thing, "_buffers", [])]
-            seen.append(sum(buffer.numel() for buffer in backups))
+            undoing = [thing for thing in alive if type(thing) is partial and thing.func is foreach.copy_]
+            backups = [copied for thing in undoing for copied in thing.args[1] if thing.args[0][0] in weights]
+            seen.append(sum(copied.to_local().numel() for copied in backups))
         return loss
 
     optimizer.step(closure)

@@ -7,7 +7,7 @@ single operators. Large tensors stay where they are.
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import Any
@@ -45,9 +45,9 @@ class BufferLayout:
         self.joined = [indices for indices in groups.values() if len(indices) > 1]
         self.single = [indices[0] for indices in groups.values() if len(indices) == 1]
         self.num_tensors = len(like)
-        self.dtypes = [tensor.dtype for tensor in like]
-        self.dtype = torch.float64 if torch.float64 in self.dtypes else torch.float32
-        self.may_overflow = torch.float16 in self.dtypes
+        dtypes = {*map(_DTYPE, like)}
+        self.dtype = torch.float64 if torch.float64 in dtypes else torch.float32
+        self.may_overflow = torch.float16 in dtypes
         firsts = [*(indices[0] for indices in self.joined), *self.single]
         self.buffer_shards = None if self.shards is None else [self.shards[i] for i in firsts]
 
@@ -104,38 +104,6 @@ class FlatBuffers:
         for i, buffer in zip(self.layout.single, self.buffers[len(self.layout.joined) :], strict=True):
             views[i] = buffer
         return views if self.layout.shards is None else shards.wrapped(views, like)
-
-
-class WeightBackup:
-    """Save tensors and restore them bit for bit, again and again, one copy at a time.
-
-    Flat views of the small ones and the buffer for their copies are cached until a tensor's storage is replaced.
-    """
-
-    def __init__(self, tensors: list[Tensor], layout: BufferLayout | None = None) -> None:
-        self._tensors, self._layout = tensors, BufferLayout(tensors) if layout is None else layout
-        self._pointers: list[int] | None = None
-
-    def save(self) -> Callable[[], None]:
-        """Copy the tensors. Return a function that restores them in place."""
-        tensors = self._tensors if self._layout.shards is None else shards.local(self._tensors)
-        if (pointers := [*map(Tensor.data_ptr, tensors)]) != self._pointers:
-            groups = [[tensors[i] for i in group] for group in self._layout.joined]
-            are_flat = [all(map(Tensor.is_contiguous, group)) for group in groups]
-            flat = [group for group, is_flat in zip(groups, are_flat, strict=True) if is_flat]
-            others = [group for group, is_flat in zip(groups, are_flat, strict=True) if not is_flat]
-            self._others = [tensors[i] for i in self._layout.single] + [tensor for group in others for tensor in group]
-            self._views = [[tensor.detach().view(-1) for tensor in group] for group in flat]
-            self._buffers = [torch.cat(views) for views in self._views]
-            self._pointers = pointers
-        for views, buffer in zip(self._views, self._buffers, strict=True):
-            torch.cat(views, out=buffer)
-        return partial(self._restore, copies(self._others))
-
-    def _restore(self, others: list[Tensor]) -> None:
-        for views, buffer in zip(self._views, self._buffers, strict=True):
-            torch._foreach_copy_(views, [*torch.split(buffer, [*map(Tensor.numel, views)])])
-        copy_(self._others, others)
 
 
 def norm(tensors: list[Tensor]) -> Tensor:
@@ -275,11 +243,8 @@ def are_finite(norms: list[Tensor]) -> bool:
 
 def subtract_from_(targets: list[Tensor], others: list[Tensor]) -> None:
     """`target ← other − target`."""
-    if len(targets) == 1:
-        torch.sub(others[0], targets[0], out=targets[0])
-    elif targets:
-        torch._foreach_neg_(targets)
-        torch._foreach_add_(targets, others)
+    for target, other in zip(targets, others, strict=True):
+        torch.sub(other, target, out=target)
 
 
 def multiply_(targets: list[Tensor], factors: list[Tensor] | Tensor) -> None:
@@ -299,22 +264,11 @@ def multiply_(targets: list[Tensor], factors: list[Tensor] | Tensor) -> None:
         torch._foreach_mul_(targets, factors)
 
 
-def multiplied(left: list[Tensor], right: list[Tensor]) -> list[Tensor]:
-    """`left · right`, as new tensors."""
-    if shards.CLASSES and (own := shards.local(left)) is not left:
-        return shards.wrapped(multiplied(own, shards.local(right)), left)
-    return list(torch._foreach_mul(left, right)) if left else []
-
-
-def absolute(tensors: list[Tensor], offset: float) -> list[Tensor]:
-    """`|tensor| + offset`, as new tensors."""
-    if not tensors:
-        return []
-    if shards.CLASSES and (own := shards.local(tensors)) is not tensors:
-        return shards.wrapped(absolute(own, offset), tensors)
-    results = list(torch._foreach_abs(tensors))
-    torch._foreach_add_(results, offset)
-    return results
+def absolute_(targets: list[Tensor], offset: float) -> None:
+    """`target ← |target| + offset`."""
+    if targets := shards.local(targets):
+        torch._foreach_abs_(targets)
+        torch._foreach_add_(targets, offset)
 
 
 def lerp_(targets: list[Tensor], ends: list[Tensor], weight: Tensor) -> None:
@@ -355,6 +309,5 @@ def keep_if_(condition: Tensor, targets: list[Tensor], others: list[Tensor | Non
 
 
 def kinds_of(tensors: list[Tensor]) -> list[Any]:
-    """What `model.to(…)` changes: dtype and device, of the first and the last tensor."""
-    ends = tensors[:1] + tensors[-1:]
-    return [*map(_DTYPE, ends), *map(_DEVICE, ends)]
+    """What `model.to(…)` changes: all dtypes, and the devices of the first and the last tensor."""
+    return [*map(_DTYPE, tensors), *map(_DEVICE, tensors[:1] + tensors[-1:])]

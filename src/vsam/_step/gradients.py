@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from vsam._step import foreach
-from vsam._step.foreach import FlatBuffers, WeightBackup, kinds_of
+from vsam._step.foreach import FlatBuffers, kinds_of
 from vsam._step.misuse import CLOSURE_EXAMPLE
 from vsam._step.parameters import Parameters, ParamList
 from vsam._step.records import Records
@@ -256,9 +256,6 @@ class Gradients:
             if kept != self._some[0]:
                 self._some = (kept, self.all.only(kept))
             members, tensors = self._some[1], [tensors[i] for i in kept]
-        if [*map(_DTYPE, tensors)] != members.dtypes and [*map(_DTYPE, members.parameters)] != members.dtypes:
-            self.refresh()  # some of the weights were cast
-            return self.take(scaler)
         if self.parameters.has_complex or not {torch.strided}.issuperset(map(_LAYOUT, tensors)):
             self.parameters.refuse(members.parameters)
         if self.parameters.are_sharded:
@@ -280,21 +277,13 @@ class Gradients:
 
     def perturb(self, where: Where, g: Gradient, average: list[Tensor | None], undo: Undo) -> None:
         """Move the weights to w + e and clear the gradients. `average` is what `where` remembers of earlier ones."""
-        members, rhos = g.members, self.radii(where.rho)
-        weights, directions = members.parameters, where.directions(g.tensors, average)
-        backup = members.backup
-        radii: list[Any] = [rhos[i] for i in members.groups]
+        members, directions = g.members, where.directions(g.tensors, average)
+        chosen = self._moved_by(where, members)
+        if len(chosen) < len(directions):
+            directions = [directions[i] for i in chosen]
         length = g.length if directions is g.tensors else foreach.norm(directions)
-        norms = self.parameters.norms if where.only == "norm" else None
-        if None in rhos or norms is not None or not all(map(_REQUIRES_GRAD, weights)):
-            triples = [
-                (weight, direction, rho)
-                for weight, direction, rho in zip(weights, directions, radii, strict=True)
-                if rho is not None and weight.requires_grad and (norms is None or weight in norms)
-            ]
-            weights, directions, radii = ([one[i] for one in triples] for i in range(3))
-            length, backup = foreach.norm(directions), WeightBackup(weights)
-        self._move(where, weights, directions, radii, length, backup, undo)
+        weights = [members.parameters[i] for i in chosen]
+        self._move(where, weights, directions, [*chosen.values()], length, undo)
         g.release()
         for parameter in members.parameters:
             if parameter.requires_grad:
@@ -314,23 +303,20 @@ class Gradients:
 
         Returns the norm of the directions, None if there are none.
         """
-        state, own = self._base.state, self.radii(part.rho)
-        weights, directions, chosen, is_unknown = [], [], [], False
-        for parameter, i in zip(self.all.parameters, self.all.groups, strict=True):
-            radius = own[i] if rho is None or own[i] is None else rho
-            if radius is None or not parameter.requires_grad:
-                continue
-            if part.only is None or parameter in self.parameters.norms:
-                own_state: Mapping[str, Any] = state.get(parameter, {})
-                direction = part.direction(own_state, parameter.grad)
-                is_unknown |= direction is None and bool(own_state)
-                if direction is not None:
-                    weights.append(parameter)
-                    directions.append(direction)
-                    chosen.append(radius)
-        if weights:
+        state, radii = self._base.state, self._moved_by(part, self.all)
+        known: dict[int, Tensor] = {}
+        is_unknown = False
+        for i in radii:
+            parameter = self.all.parameters[i]
+            own_state: Mapping[str, Any] = state.get(parameter, {})
+            if (direction := part.direction(own_state, parameter.grad)) is not None:
+                known[i] = direction
+            elif own_state:
+                is_unknown = True
+        if known:
+            weights, directions = [self.all.parameters[i] for i in known], [*known.values()]
             length = foreach.norm(directions)
-            self._move(part, weights, directions, chosen, length, WeightBackup(weights), undo)
+            self._move(part, weights, directions, [radii[i] if rho is None else rho for i in known], length, undo)
             return length
         if is_unknown:
             raise RuntimeError(
@@ -338,6 +324,16 @@ class Gradients:
                 "momentum, Adam or AdamW as the base."
             )
         return None
+
+    def _moved_by(self, where: Where, members: ParamList) -> dict[int, float]:
+        """Return the radii of the parameters that a part moves, by their position."""
+        radii, norms = self.radii(where.rho), self.parameters.norms if where.only == "norm" else None
+        found: dict[int, float] = {}
+        for i, (parameter, group) in enumerate(zip(members.parameters, members.groups, strict=True)):
+            radius = radii[group]
+            if radius is not None and parameter.requires_grad and (norms is None or parameter in norms):
+                found[i] = radius
+        return found
 
     def radii(self, rho: float) -> list[float | None]:
         """The radius of each group, None for one that is not perturbed, negative for one with `maximize=True`."""
@@ -351,23 +347,17 @@ class Gradients:
         return found
 
     def _move(
-        self,
-        where: Where,
-        weights: list[Tensor],
-        directions: list[Tensor],
-        rhos: list[Any],
-        length: Tensor,
-        backup: WeightBackup,
-        undo: Undo,
+        self, where: Where, weights: list[Tensor], directions: list[Tensor], rhos: list[float], norm: Tensor, undo: Undo
     ) -> None:
-        undo.push(torch.clear_autocast_cache, backup.save())  # the cache holds casts of the weights
+        # The cache holds casts of the weights.
+        undo.push(torch.clear_autocast_cache, partial(foreach.copy_, weights, foreach.copies(weights)))
         if weights:
-            where.perturb_(weights, directions, rhos, length)
+            where.perturb_(weights, directions, rhos, norm)
         torch.clear_autocast_cache()
         if self.parameters.units:
             undo.push(lambda: shards.reshard(self.parameters.units))
             shards.reshard(self.parameters.units)
 
 
-_GRADIENT, _DTYPE, _LAYOUT, _REQUIRES_GRAD = map(attrgetter, ("grad", "dtype", "layout", "requires_grad"))
+_GRADIENT, _LAYOUT = attrgetter("grad"), attrgetter("layout")
 _IS_THERE = partial(is_not, None)

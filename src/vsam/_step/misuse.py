@@ -122,10 +122,8 @@ def foreign_loop(*, constructs: bool = False) -> str | None:
     return known.get(outermost_caller(known) or "")
 
 
-def adapted(closure: Any, optimizer: Optimizer) -> Any:
-    """Return what to run for a closure; other packages pass partial functions of their own."""
-    if type(closure) is not functools.partial:
-        return closure
+def adapted(closure: functools.partial[Any], optimizer: Optimizer) -> Any:
+    """Return what to run for a partial function, which other packages pass as a closure."""
     package = getattr(closure.func, "__module__", None) or ""
     advice = _registered().get(package.split(".")[0])
     return closure if advice is None or advice.adapt is None else advice.adapt(closure, optimizer)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
-from vsam._step.foreach import BufferLayout, WeightBackup, kinds_of
+from vsam._step.foreach import BufferLayout, kinds_of
 from vsam.bases import bases_of
 from vsam.checks import check_not_negative
 from vsam.distributed import shards
@@ -37,8 +37,7 @@ class ParamList:
     def __init__(self, parameters: list[Tensor], groups: list[int], ranks: list[int]) -> None:
         self.parameters, self.groups, self.ranks = parameters, groups, ranks
         self.layout = BufferLayout(parameters)
-        self.backup = WeightBackup(parameters, self.layout)
-        self.dtypes, self.kinds = self.layout.dtypes, kinds_of(parameters)
+        self.kinds = kinds_of(parameters)
         self._in_order = sorted(range(len(parameters)), key=ranks.__getitem__)
 
     def last(self, count: int | None) -> list[int]:

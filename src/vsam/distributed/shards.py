@@ -88,7 +88,7 @@ def over_all(numbers: list[Tensor], groups: Sequence[Groups]) -> Tensor:
 
 def version(tensor: Tensor) -> int:
     """The number of writes to a tensor, which a sharded one counts on its shard."""
-    return local([tensor])[0]._version  # type: ignore[no-any-return]
+    return tensor._local_tensor._version if type(tensor) in CLASSES else tensor._version  # type: ignore[attr-defined]
 
 
 def units(model: object) -> list[Any]:

@@ -49,8 +49,9 @@ class AdaptiveNorm(Where):
 def move_in_units_(weights: list[Tensor], directions: list[Tensor], rhos: Sequence[float], eta: float) -> None:
     """`w ← w + ρ · t² d / (‖t d‖ + 1e-12)` with `t = |w| + η` on tensors of two or more dimensions, 1 on the others."""
     scaled = [i for i, weight in enumerate(weights) if weight.ndim > 1]
-    units = foreach.absolute([weights[i] for i in scaled], eta)
-    products = foreach.multiplied([directions[i] for i in scaled], units)
+    units, products = (foreach.copies([tensors[i] for i in scaled]) for tensors in (weights, directions))
+    foreach.absolute_(units, eta)
+    foreach.multiply_(products, units)
     moved = list(directions)
     for i, product in zip(scaled, products, strict=True):
         moved[i] = product
