@@ -132,3 +132,28 @@ def test_vsams_defaults_are_those_of_its_law() -> None:
 
 def _plain(value: Any) -> Any:
     return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+class Coin(When):
+    """A user-defined rule that draws, and leaves saving to the base class."""
+
+    rate = 0.5
+
+    def __init__(self) -> None:
+        self.generator = random.Random(1)
+
+    def before(self, step: int) -> bool:
+        return self.generator.random() < self.rate
+
+    def describe(self) -> str:
+        return "takes the second gradient by a coin"
+
+
+def test_the_generator_of_a_user_defined_part_is_saved() -> None:
+    part, later = Coin(), Coin()
+    for step in range(5):
+        part.before(step)
+    later.load_state_dict(through_a_file(part.state_dict()))
+    assert [later.before(step) for step in range(20)] == [part.before(step) for step in range(20)]
+    with pytest.raises(ValueError, match="generator"):
+        later.load_state_dict({})

@@ -12,23 +12,14 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-__all__ = [
-    "Between",
-    "KnowsBefore",
-    "KnowsLength",
-    "Part",
-    "When",
-    "Where",
-    "generator_from",
-    "generator_state",
-]
+__all__ = ["Between", "KnowsBefore", "KnowsLength", "Part", "When", "Where", "generator_from", "generator_state"]
 
 
 class Part(ABC):
     """A named choice with settings, a state and a sentence that says what it does."""
 
     generator: random.Random | None = None
-    """The part's own generator, if it draws: the optimizer rewinds it when a step fails."""
+    """The part's own generator, if it draws: the optimizer saves it, and rewinds it when a step fails."""
 
     num_buffers: int = 0
     """Parameter-sized buffers that the part keeps from step to step."""
@@ -46,11 +37,13 @@ class Part(ABC):
         """Describe this part in a phrase that completes a sentence."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state that changes during training, in plain types."""
-        return {}
+        """Return the state that changes during training, in plain types: the generator, if the part has one."""
+        return {} if self.generator is None else {"generator": generator_state(self.generator)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from what `state_dict` returned."""
+        if self.generator is not None:
+            self.generator = generator_from(state.get("generator"))
 
 
 class When(Part):
@@ -219,7 +212,7 @@ def generator_state(generator: random.Random) -> list[Any]:
     return [version, list(words), gauss]
 
 
-def generator_from(state: list[Any]) -> random.Random:
+def generator_from(state: Any) -> random.Random:
     """Return the generator that continues from `generator_state`. Raise if no generator can have that state."""
     try:
         version, words, gauss = state

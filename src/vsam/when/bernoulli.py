@@ -1,10 +1,9 @@
 """Sample at random steps, at a fixed rate."""
 
 import random
-from typing import Any
 
-from vsam.checks import check_count, check_entries, check_fraction
-from vsam.parts import When, generator_from, generator_state
+from vsam.checks import check_count, check_fraction
+from vsam.parts import When
 
 __all__ = ["Bernoulli"]
 
@@ -45,12 +44,3 @@ class Bernoulli(When):
     def describe(self) -> str:
         """Describe this part in a phrase that completes a sentence."""
         return f"takes the second gradient at each step with probability {self.rate:g}"
-
-    def state_dict(self) -> dict[str, Any]:
-        """The generator."""
-        return {"generator": generator_state(self.generator)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned."""
-        check_entries(state, ("generator",))
-        self.generator = generator_from(state["generator"])

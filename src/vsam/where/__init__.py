@@ -8,12 +8,4 @@ from vsam.where.momentum import Momentum
 from vsam.where.part_of_batch import PartOfBatch
 from vsam.where.random_subset import RandomSubset
 
-__all__ = [
-    "AdaptiveMomentum",
-    "AdaptiveNorm",
-    "Friendly",
-    "GlobalNorm",
-    "Momentum",
-    "PartOfBatch",
-    "RandomSubset",
-]
+__all__ = ["AdaptiveMomentum", "AdaptiveNorm", "Friendly", "GlobalNorm", "Momentum", "PartOfBatch", "RandomSubset"]

@@ -2,13 +2,13 @@
 
 import random
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from torch import Tensor
 
 from vsam._step import foreach
 from vsam.checks import check_count, check_fraction, check_not_negative, check_only
-from vsam.parts import Where, generator_from, generator_state
+from vsam.parts import Where
 from vsam.where.global_norm import move_, of_only
 
 __all__ = ["RandomSubset"]
@@ -54,11 +54,3 @@ class RandomSubset(Where):
         """Describe this part in a phrase that completes a sentence."""
         subset = f" of a random {self.beta:.0%} of the tensors" if self.beta < 1 else ""
         return f"at a distance rho along the gradient{of_only(self.only)}{subset}"
-
-    def state_dict(self) -> dict[str, Any]:
-        """The generator."""
-        return {"generator": generator_state(self.generator)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from what `state_dict` returned."""
-        self.generator = generator_from(state["generator"])
