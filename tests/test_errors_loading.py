@@ -101,7 +101,10 @@ REFUSED: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "a counter that cannot be": (lambda: changed(-1, "sharpness", "num_steps"), "num_steps must be at least 0, got -1"),
     "too many samples": (lambda: changed(9, "sharpness", "num_samples"), "num_samples must not be above num_steps=3"),
     "an age before the first step": (lambda: changed(3, "sharpness", "age"), "age must be below num_steps=3, got 3"),
-    "a rule that cannot be": (lambda: changed(float("nan"), "sharpness", "states", 0, "s"), "Variation is damaged"),
+    "a rule that cannot be": (
+        lambda: changed(float("nan"), "sharpness", "states", 0, "s"),
+        "s must be finite",
+    ),
     "a radius that cannot be": (lambda: changed(-0.1, "param_groups", 0, "rho"), "rho must not be negative, got -0.1"),
     "more groups": (lambda: changed([{}, {}], "param_groups"), "group"),
     "groups without parameters": (lambda: changed([{"lr": 0.1, "params": []}], "param_groups"), "size"),

@@ -53,14 +53,11 @@ def check_state(optimizer: Any, state_dict: dict[str, Any]) -> Callable[[], None
     names = [type(part).__name__ for part in parts]
     if sharpness["parts"] != names:
         raise ValueError(f"state_dict was saved with the parts {sharpness['parts']}, but this optimizer has {names}.")
-    for part, state in zip(parts, sharpness["states"], strict=True):
-        try:
-            part.load_state_dict(state)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ValueError(f"state_dict's entry for {type(part).__name__} is damaged: {error}.") from error
     try:
+        for part, state in zip(parts, sharpness["states"], strict=True):
+            part.load_state_dict(state)
         counters = _counters(sharpness)
-    except ValueError as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"state_dict's {entry!r} entry is damaged: {error}") from error
     memory, averages = (_memory(sharpness.get(name, {}), parameters) for name in ("memory", "averages"))
 
@@ -113,9 +110,6 @@ def _memory(memory: Any, parameters: list[Tensor]) -> Memory:
 
 def _check_base(state_dict: dict[str, Any], parameters: list[Tensor], base: Optimizer) -> None:
     """Refuse invalid radii, and buffers of the wrong shape, which torch would load."""
-    for name, kind in (("state", dict), ("param_groups", list)):
-        if not isinstance(state_dict.get(name), kind):
-            raise ValueError(f"state_dict is damaged: its {name!r} must be a {kind.__name__}.")
     for is_own, group in zip(own_rho(bases_of(base)), state_dict["param_groups"], strict=False):
         if not is_own:
             check_not_negative("rho", group.get("rho", 0.0))
