@@ -55,6 +55,16 @@ def test_groups_that_are_assigned_are_trained_from_the_next_step_on(method: str,
     assert not torch.equal(last.weight, moved)
 
 
+def test_gradients_left_over_in_assigned_groups_do_not_count_as_accumulated() -> None:
+    run = Run("sam")
+    optimizer, late = run.optimizer, nn.Parameter(torch.ones(2))
+    run.step(0)
+    late.grad = torch.ones(2)  # from earlier passes, in which the optimizer did not have it
+    optimizer.param_groups = [*optimizer.param_groups, {**optimizer.param_groups[0], "params": [late]}]
+    run.step(1)
+    assert late.tolist() == [1.0, 1.0]
+
+
 def test_groups_that_are_assigned_without_a_radius_get_the_methods() -> None:
     run = Run("sam", rho=0.5)
     run.optimizer.param_groups = [{"params": list(run.model.parameters()), **run.optimizer.defaults}]

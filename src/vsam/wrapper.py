@@ -18,7 +18,7 @@ from vsam._step.parameters import check_chosen, complete_radii, own_rho, renew_r
 from vsam._step.records import Listener, Records, StepRecord
 from vsam._step.replay import Buffers, FirstPassRecorder
 from vsam._step.state import check_state, save
-from vsam._step.undo import BaseStepper, Restorer, Step, Undo, has_fresh_gradient, mark_used
+from vsam._step.undo import BaseStepper, Restorer, Step, Undo, leftovers_used, mark_used
 from vsam.bases import bases_of, keep_bases
 from vsam.checks import check_base, check_model, check_not_negative, check_sync
 from vsam.distributed import shards
@@ -176,7 +176,8 @@ class Wrapper(Optimizer):
 
     @param_groups.setter
     def param_groups(self, groups: list[dict[str, Any]]) -> None:
-        self.base.param_groups = groups
+        with leftovers_used(self.base):
+            self.base.param_groups = groups
 
     @property
     def state(self) -> Any:
@@ -258,10 +259,8 @@ class Wrapper(Optimizer):
         """Add a group to the base optimizer. It gets the method's `rho` unless it sets its own."""
         if not any(own_rho(bases_of(self.base))):
             check_not_negative("rho", param_group.get("rho", self.where.rho))
-        was_fresh = has_fresh_gradient(self.base)
-        self.base.add_param_group(param_group)
-        if not was_fresh:  # the new parameters' gradients are left over from earlier steps
-            mark_used(self.base)
+        with leftovers_used(self.base):
+            self.base.add_param_group(param_group)
         complete_radii(self.base, self.where.rho)
 
     def state_dict(self) -> dict[str, Any]:

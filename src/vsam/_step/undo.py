@@ -4,8 +4,8 @@ import random
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from operator import attrgetter, methodcaller
 from types import FrameType
@@ -245,6 +245,15 @@ def has_fresh_gradient(base: Optimizer) -> bool:
     if any(gradient.layout is not torch.strided for gradient in fresh):
         return True
     return bool(fresh) and float(foreach.norm(fresh)) != 0
+
+
+@contextmanager
+def leftovers_used(base: Optimizer) -> Iterator[None]:
+    """Add parameters inside. Unless a step is being accumulated, their gradients are left over from earlier steps."""
+    was_fresh = has_fresh_gradient(base)
+    yield
+    if not was_fresh:
+        mark_used(base)
 
 
 _VERSION = attrgetter("_version")
