@@ -174,6 +174,7 @@ def test_a_zero_grad_of_ones_own_must_clear_the_gradients(to_none: bool | None, 
                 optimizer.zero_grad(set_to_none=to_none)
 
     module = Own(short_vsam)
+    module.unused = nn.Parameter(torch.ones(1))
     if to_none is None:
         with pytest.raises(RuntimeError, match=r"keeps gradients.*accumulate_grad_batches="):
             fit(module, accumulate_grad_batches=micro_batches)
@@ -181,6 +182,7 @@ def test_a_zero_grad_of_ones_own_must_clear_the_gradients(to_none: bool | None, 
     else:
         fit(module, accumulate_grad_batches=micro_batches)
         assert_same(module.network, by_hand(short_vsam, micro_batches)[0])
+        assert module.unused.grad is None
 
 
 def test_a_zero_grad_that_keeps_some_gradients_is_refused_too() -> None:

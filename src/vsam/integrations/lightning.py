@@ -48,10 +48,8 @@ class SharpnessAwareModule(LightningModule):
         if any(base.__name__ == "LightningModule" for base in before):
             fixed = f"class {cls.__name__}(SharpnessAwareModule, LightningModule)"
             raise TypeError(f"SharpnessAwareModule must come before LightningModule, which it extends: write {fixed}.")
-        cls.__jit_unused_properties__ = [
-            *getattr(cls, "__jit_unused_properties__", ()),
-            "is_second_pass",
-        ]  # by TorchScript
+        unused = getattr(cls, "__jit_unused_properties__", ())
+        cls.__jit_unused_properties__ = [*unused, "is_second_pass"]  # TorchScript cannot compile it
 
     @property
     def is_second_pass(self) -> bool:
