@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._compile import _disable_dynamo
 
 from vsam._step.input_watch import InputWatch
 from vsam._step.misuse import ACCUMULATION_EXAMPLE, CLOSURE_EXAMPLE, warn_caller
@@ -223,6 +224,7 @@ class _Backwards:
         """Count a pass whose gradient is about to be added."""
         self.count = 1 if self.parameter.grad is None else self.count + 1
 
+    @_disable_dynamo  # compiled autograd would compile it again at every step
     def _note(self, parameter: Tensor) -> None:
         gradient = parameter.grad
         if gradient is not None:

@@ -45,7 +45,7 @@ def radius(
         eta: for the adaptive form.
         tolerance: relative, of the rise.
 
-    Cost: two forward passes and a backward pass over all batches per radius, of which five to ten are tried.
+    Cost: two forward passes and a backward pass over all batches per radius, of which three to seven are usual.
 
     Example:
         >>> def loss(model, batch):
