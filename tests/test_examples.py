@@ -17,6 +17,7 @@ TESTED = {
     "accelerate_loop",  # in integrations/test_loop_pages.py
     "accumulation",
     "alpha",
+    "averaging",
     "closure",
     "compare",
     "ddp",  # in distributed/test_examples.py
@@ -90,6 +91,12 @@ def test_a_scaler_changes_nothing_but_the_scale() -> None:
     assert without[-1] < 0.2 * without[0]
     assert with_scaler == without  # a power of two is exact in bfloat16
     assert scale == 2.0**16 * 2**3
+
+
+def test_averaged_weights_beat_the_last_ones_and_cost_no_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    found = load("averaging")["main"]()
+    assert all(averaged > last for last, averaged in found.values())
+    assert capsys.readouterr().out.count("averaged weights") == 2
 
 
 def test_micro_batches_equal_the_whole_batch() -> None:

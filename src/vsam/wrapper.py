@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from vsam._step import misuse
 from vsam._step.gradients import Gradients, Memory
 from vsam._step.loop_watch import LoopWatch
-from vsam._step.misuse import LOOP_EXAMPLE, warn_caller
+from vsam._step.misuse import COMING_FROM, LOOP_EXAMPLE, warn_caller
 from vsam._step.parameters import check_chosen, complete_radii, own_rho, renew_radii
 from vsam._step.records import Listener, Records, StepRecord
 from vsam._step.replay import Buffers, FirstPassRecorder
@@ -210,7 +210,7 @@ class Wrapper(Optimizer):
     def __getattr__(self, name: str) -> Any:
         """Pass on attributes that only the base optimizer has, such as `train` and `eval` of a schedule-free one."""
         if name in ("first_step", "second_step"):
-            raise AttributeError(f"{type(self).__name__} has no {name}(). Write:{LOOP_EXAMPLE}")
+            raise AttributeError(f"{type(self).__name__} has no {name}(). Write:{LOOP_EXAMPLE}\n{COMING_FROM}")
         base = self.__dict__.get("base")
         if base is None or name.startswith("_") or not hasattr(base, name):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -3,10 +3,12 @@
 import inspect
 import math
 import pickle
+import re
 import textwrap
 import warnings
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -175,6 +177,7 @@ def test_the_usual_names_of_the_two_steps_show_our_loop(name: str) -> None:
     with pytest.raises(AttributeError, match=name) as caught:
         getattr(optimizer, name)(zero_grad=True)
     assert LOOP_EXAMPLE in str(caught.value)
+    assert (Path(__file__).parents[2] / re.search(r"docs/\S+\.md", str(caught.value))[0]).is_file()
     assert not hasattr(pickle.loads(pickle.dumps(optimizer)), name)
 
 

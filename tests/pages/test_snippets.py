@@ -16,6 +16,7 @@ from pages.read import PAGES, ROOT, Block, blocks, sides
 LANGUAGES = {"python", "diff", "sh", "bash", "toml", "text"}
 
 ELSEWHERE = {
+    ("docs/coming-from.md", "diff"): ("tests/pages/test_coming_from.py", 5),
     ("docs/design.md", "python"): ("tests/pages/test_design.py", 1),  # compared with the source
     ("docs/loops/transformers.md", "python"): ("tests/integrations/test_loop_pages.py", 4),
     ("docs/loops/transformers.md", "diff"): ("tests/integrations/test_loop_pages.py", 1),

@@ -49,6 +49,8 @@ LOOP_EXAMPLE = """
         criterion(model(inputs), targets).backward()
     optimizer.step()"""
 
+COMING_FROM = 'The page "Coming from another SAM" (docs/coming-from.md) shows whole loops as diffs.'
+
 _OWN = ("vsam", "torch")
 _CHECKPOINT = "torch.distributed.checkpoint.state_dict"
 _ELSEWHERE = {
