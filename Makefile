@@ -2,12 +2,14 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# As pyproject.toml asks for; a wheel without CUDA is smaller: PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+OLDEST := 2.6.0
 
 .DEFAULT_GOAL := help
 # The report is looked at in a real browser; Debian's is installed where that is allowed.
 CHROMIUM = command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null
 
-.PHONY: help demo test quick docs browser chromium lint format types release clean
+.PHONY: help demo test test-oldest quick docs browser chromium lint format types release clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,6 +26,11 @@ demo: $(STAMP)  ## Compare SGD, SAM, vSAM (budget 0.2) and the paper's vSAM on r
 
 test: $(STAMP) lint types  ## Set-up, then lint, types and all tests
 	$(BIN)/pytest -n 2
+
+test-oldest:  ## The contract table on the oldest torch that we support, in .venv-oldest (downloads 3 GB)
+	$(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/pip install --quiet --disable-pip-version-check torch==$(OLDEST) numpy pytest pytest-xdist hypothesis
+	PYTHONPATH=src .venv-oldest/bin/pytest -n 2 tests/contracts
 
 quick: $(STAMP)  ## Only the fast tests
 	$(BIN)/pytest -n 2 -m 'not slow'
@@ -54,4 +61,4 @@ release:  ## Build wheel and sdist, check them, and try them in empty environmen
 	$(PYTHON) scripts/release.py
 
 clean:  ## Remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist build docs/_build
+	rm -rf $(VENV) .venv-oldest .mypy_cache .ruff_cache .pytest_cache dist build docs/_build

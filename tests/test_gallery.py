@@ -50,7 +50,7 @@ def test_a_transformer_and_lora(tmp_path: Path) -> None:
     for losses, _, _, _ in results.values():
         assert losses[-1] < losses[0]
     assert results["vSAM, LoRA"][2] < 0.1 * results["vSAM"][2] == 0.1 * results["AdamW"][2]
-    assert [cost for *_, cost in results.values()] == pytest.approx([1.0, 1.25, 1.25], abs=0.01)
+    assert [cost for *_, cost in results.values()] == pytest.approx([1.0, 1.2, 1.2], abs=0.01)
     assert results["vSAM"][1] > 45  # three classes
 
 

@@ -79,7 +79,7 @@ def finetune(model: torch.nn.Module, train: Examples, test: Examples, folder: st
     """Losses over the steps, accuracy on the test windows, trained parameters, passes per step."""
     kind, method = Trainer, {}
     if is_vsam:  # the two lines that change
-        settings = {"rho": 0.05, "gamma": 0.9, "budget": 0.25}
+        settings = {"rho": 0.01, "budget": 0.2}
         kind, method = SharpnessAwareTrainer, {"optimizer_cls_and_kwargs": (vsam.VSAM, settings)}
     trainer = kind(model, arguments(folder, rate), train_dataset=train, **method)
     trainer.remove_callback(PrinterCallback)
