@@ -1,13 +1,18 @@
 """Every program of the gallery runs, draws its picture and shows what its page says."""
 
+import io
 import re
 import runpy
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+
+from integrations.tiny import make_model
 
 pytest.importorskip("matplotlib").use("agg")
 
@@ -52,6 +57,46 @@ def test_a_transformer_and_lora(tmp_path: Path) -> None:
     assert results["vSAM, LoRA"][2] < 0.1 * results["vSAM"][2] == 0.1 * results["AdamW"][2]
     assert [cost for *_, cost in results.values()] == pytest.approx([1.0, 1.2, 1.2], abs=0.01)
     assert results["vSAM"][1] > 45  # three classes
+
+
+def make_archive(folder: Path) -> None:
+    """The film sentences' place in their package, with sentences made up."""
+    words = [("good", 1.5), ("bad", -2.25)]
+    lines = [f"{i}\t{words[i % 2][1]}\t{words[i % 2][0]} film {i}\r\n" for i in range(700)]
+    text, inner = "".join(lines).encode(), io.BytesIO()
+    for target, name, data in (
+        (inner, "hutto_ICWSM_2014/movieReviewSnippets_GroundTruth.txt", lambda: text),
+        (folder / "vadersentiment-0.tar.gz", "vader/additional_resources/hutto_ICWSM_2014.tar.gz", inner.getvalue),
+    ):
+        opened = {"name": target} if isinstance(target, Path) else {"fileobj": target}
+        with tarfile.open(**opened, mode="w:gz") as archive:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data())
+            archive.addfile(entry, io.BytesIO(data()))
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft's use of transformers
+def test_lora_and_bi_lora_on_sentences_made_up(tmp_path: Path) -> None:
+    """With a tiny encoder in place of the weights."""
+    program = runpy.run_path(str(PROGRAMS / "lora.py"), run_name="example")
+    make_archive(tmp_path)
+    texts, labels = program["film_sentences"](tmp_path)
+    assert texts[:3] == ["good film 0", "bad film 1", "good film 2"]
+    assert labels[:3] == [1, 0, 1]
+
+    def load() -> Any:
+        def encode(texts: list[str]) -> dict[str, torch.Tensor]:
+            return {"input_ids": torch.tensor([[len(word) % 20 for word in text.split()] for text in texts])}
+
+        return encode, make_model()
+
+    results = program["main"](tmp_path, load, lambda: (texts, labels), epochs=3)
+    assert (tmp_path / "lora.svg").stat().st_size > 5_000
+    plain, bi_lora = results.values()
+    assert {*plain.norms} == {0.0}
+    assert 0 < max(bi_lora.norms) <= 0.05001
+    assert len(bi_lora.accuracies) == len(bi_lora.losses) == 3
+    assert bi_lora.losses[-1] < bi_lora.losses[0]
 
 
 def test_a_budget_is_spent_exactly(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import math
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import torch
 import torch.distributed as dist
@@ -86,17 +86,13 @@ class BiLoRA(Joined):
         found = list(_adapted_layers(model, owned))
         if not found:
             raise ValueError("model has no LoRA layer that base trains: call peft.get_peft_model() before both.")
-        for group in self.param_groups:
-            self._check_group(group, {p for _, layer, name in found for p in _primary(layer, name)})
-        self._adapter = _Adapter([_Auxiliary(layer, name, rank) for _, layer, name in found])
-        twins = dict(pair for one in self._adapter.parts for pair in zip(one.primary, one.parameters, strict=True))
-        for one in self.bases:
-            for group in list(one.param_groups):
-                _add_twin(one, group, [twins[p] for p in group["params"] if p in twins], lr)
-        self._handles = [
-            layer.register_forward_hook(part, with_kwargs=True)
-            for (_, layer, _), part in zip(found, self._adapter.parts, strict=True)
-        ]
+        self._adapter = _Adapter([_Auxiliary(layer, name, rank) for layer, name in found])
+        twins = dict(pair for part in self._adapter.parts for pair in zip(part.primary, part.parameters, strict=True))
+        groups = [(one, _twin(one, group, twins, lr)) for one in self.bases for group in one.param_groups]
+        for one, group in groups:
+            if group is not None:
+                one.add_param_group(group)
+        self._handles = [part.layer.register_forward_hook(part, with_kwargs=True) for part in self._adapter.parts]
         weakref.finalize(self, _remove_all, self._handles)
 
     @property
@@ -200,16 +196,6 @@ class BiLoRA(Joined):
                 "Lightning's 16-mixed would clip the auxiliary gradients too: use precision='bf16-mixed'."
             )
 
-    def _check_group(self, group: dict[str, Any], primary: set[nn.Parameter]) -> None:
-        """Raise if a group that trains the adapter cannot get a twin."""
-        if primary.isdisjoint(group["params"]):
-            return
-        if "maximize" not in group:
-            names = " and ".join(type(one).__name__ for one in self.bases)
-            raise ValueError(f"base must have maximize=, with which the auxiliary adapter ascends; {names} has not.")
-        if "initial_lr" in group:
-            raise ValueError(f"base has a scheduler, which would leave out the auxiliary adapter. {_LINES}")
-
 
 class _Adapter:
     """The auxiliary adapters of all layers.
@@ -283,7 +269,7 @@ class _Auxiliary:
     whole: _Adapter
 
     def __init__(self, layer: Any, name: str, rank: int | None) -> None:
-        self.name, self.primary = name, _primary(layer, name)
+        self.layer, self.name, self.primary = layer, name, _primary(layer, name)
         first, second = self.primary
         rank = layer.r[name] if rank is None else rank
         self.scaling: float = layer.lora_alpha[name] / (math.sqrt(rank) if layer.use_rslora[name] else rank)
@@ -322,12 +308,13 @@ class _Auxiliary:
         return partial, (_nothing,)  # a copy of the model is an ordinary one
 
 
-def _adapted_layers(model: nn.Module, owned: set[nn.Parameter]) -> Iterator[tuple[str, Any, str]]:
-    """Yield each LoRA layer that is trained, with its path and adapter. Raise if its kind is not supported."""
+def _adapted_layers(model: nn.Module, owned: set[nn.Parameter]) -> Iterator[tuple[Any, str]]:
+    """Yield each LoRA layer that is trained, with the name of its adapter. Raise if its kind is not supported."""
     for path, layer in model.named_modules():
         if not isinstance(layer, LoraLayer):
             continue
-        names = [name for name in layer.active_adapters if not owned.isdisjoint(_parameters_of(layer, name))]
+        parts = {part for key, p in cast(nn.Module, layer).named_parameters() if p in owned for part in key.split(".")}
+        names = [name for name in layer.active_adapters if name in parts]
         if any(isinstance(hook, _Auxiliary) for hook in vars(layer)["_forward_hooks"].values()):
             raise ValueError("model already has an auxiliary adapter: call remove() on its BiLoRA first.")
         if len(names) > 1:
@@ -342,32 +329,32 @@ def _adapted_layers(model: nn.Module, owned: set[nn.Parameter]) -> Iterator[tupl
                 raise ValueError(f"{path} is LoRA on {kind}: BiLoRA needs linear layers in target_modules only.")
             if not owned.issuperset(_primary(layer, name)):
                 raise ValueError(f"base trains only one of lora_A and lora_B of {path}: BiLoRA needs both.")
-            yield path, layer, name
-
-
-def _parameters_of(layer: Any, name: str) -> list[nn.Parameter]:
-    """All parameters of an adapter in a layer."""
-    parts = [getattr(layer, attribute) for attribute in layer.adapter_layer_names]
-    found = [part[name] for part in parts if name in part]
-    return [p for one in found for p in (one.parameters() if isinstance(one, nn.Module) else [one])]
+            yield layer, name
 
 
 def _primary(layer: Any, name: str) -> tuple[nn.Parameter, nn.Parameter]:
     return layer.lora_A[name].weight, layer.lora_B[name].weight
 
 
-def _add_twin(base: Optimizer, group: dict[str, Any], twins: list[nn.Parameter], lr: float | None) -> None:
-    """Add a group that ascends, without weight decay and otherwise with the settings of the primary one."""
-    if not twins:
-        return
+def _twin(base: Optimizer, group: dict[str, Any], twins: dict[Any, Any], lr: float | None) -> dict[str, Any] | None:
+    """Return a group that ascends, without weight decay and otherwise with the settings of the primary one, if any."""
+    parameters = [twins[parameter] for parameter in group["params"] if parameter in twins]
+    if not parameters:
+        return None
+    if "maximize" not in group:
+        name = type(base).__name__
+        raise ValueError(f"base must have maximize=, with which the auxiliary adapter ascends; {name} has not.")
+    if "initial_lr" in group:
+        raise ValueError(f"base has a scheduler, which would leave out the auxiliary adapter. {_LINES}")
     settings = {name: value for name, value in group.items() if name not in ("params", "param_names")}
     rate = settings["lr"] if lr is None else lr
     settings |= {"lr": rate.clone() if isinstance(rate, Tensor) else rate, "maximize": not group["maximize"]}
     if "weight_decay" in group:
         settings["weight_decay"] = 0.0
-    first = sum(len(one["params"]) for one in base.param_groups)
-    named = [(f"auxiliary.{first + i}", twin) for i, twin in enumerate(twins)]
-    base.add_param_group({"params": named if "param_names" in group else twins, **settings})
+    if "param_names" in group:
+        names = zip(group["param_names"], group["params"], strict=True)
+        parameters = [(f"auxiliary.{name}", twins[parameter]) for name, parameter in names if parameter in twins]
+    return {"params": parameters, **settings}
 
 
 def _hide(inner: Callable[[], Any], parameters: list[nn.Parameter], hidden: list[tuple[Tensor, Tensor | None]]) -> Any:
