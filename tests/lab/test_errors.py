@@ -26,6 +26,11 @@ def test_the_nearest_name_and_all_there_are(name, known, hint):
         (None, "pip install 'vsam[lab,tune]'"),
         ({"url": "file:///a/b", "dir_info": {"editable": True}}, "pip install -e '/a/b[lab,tune]'"),
         ({"url": "file:///a/b", "dir_info": {}}, "pip install '/a/b[lab,tune]'"),
+        ({"url": "file:///a%20b", "dir_info": {}}, "pip install '/a b[lab,tune]'"),
+        (
+            {"url": "https://x/v.git", "vcs_info": {"vcs": "git", "requested_revision": "main", "commit_id": "0"}},
+            "pip install 'vsam[lab,tune] @ git+https://x/v.git@main'",
+        ),
         ({"url": "https://x/v.whl", "archive_info": {}}, "pip install 'vsam[lab,tune] @ https://x/v.whl'"),
     ],
 )

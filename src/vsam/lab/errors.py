@@ -4,6 +4,7 @@ import difflib
 import importlib.metadata
 import json
 from collections.abc import Iterable
+from urllib.parse import unquote
 
 __all__ = [
     "DamagedError",
@@ -61,8 +62,12 @@ def install_line(*extras: str) -> str:
     if not url:
         return f"pip install 'vsam{wanted}'"
     if "dir_info" not in origin:
-        return f"pip install 'vsam{wanted} @ {url}'"
-    return f"pip install {'-e ' if origin['dir_info'].get('editable') else ''}'{url.removeprefix('file://')}{wanted}'"
+        vcs = origin.get("vcs_info", {})
+        scheme = f"{vcs['vcs']}+" if vcs else ""
+        revision = f"@{vcs['requested_revision']}" if vcs.get("requested_revision") else ""
+        return f"pip install 'vsam{wanted} @ {scheme}{url}{revision}'"
+    folder = unquote(url.removeprefix("file://"))
+    return f"pip install {'-e ' if origin['dir_info'].get('editable') else ''}'{folder}{wanted}'"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
