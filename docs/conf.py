@@ -52,10 +52,8 @@ nitpick_ignore_regex = [
     ("py:.*", r"(Dataset|IterableDataset|(nn\.)?Module|Optimizer|Tensor|Trainer)"),
     # Names of ours that only stand in signatures.
     ("py:.*", "Bases"),
-    (
-        "py:.*",
-        r"vsam\.(wrapper\.Wrapper|lab\.plugins\.Function|wrapper\.Options|parts\.(Part|KnowsLength)|selection\.Losses)",
-    ),
+    ("py:.*", r"vsam\.(wrapper\.Wrapper|bases\.Joined|lab\.plugins\.Function|wrapper\.Options)"),
+    ("py:.*", r"vsam\.(parts\.Part|parts\.KnowsLength|selection\.Losses)"),
 ]
 default_role = "literal"
 maximum_signature_line_length = 90
