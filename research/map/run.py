@@ -10,8 +10,6 @@ command resumes.
 
 import argparse
 import json
-import shlex
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
@@ -123,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.jobs < 1:
         parser.error(f"--jobs must be at least 1, got {given.jobs}")
     wanted = [plan.settings[name] for name in given.setting or plan.settings]
-    command = shlex.join(["python", "-m", "research.map.run", *(sys.argv[1:] if arguments is None else arguments)])
+    command = f"python -m research.map.run --jobs {given.jobs}"
     is_finished = run_study(plan, wanted, given.out, given.data_dir, given.jobs, given.budget, command)
     print("All runs are finished." if is_finished else "Stopped at the budget: rerun the command to resume.")
 
