@@ -593,6 +593,17 @@ def test_accelerators_accumulate_clip_and_resume(kind: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("compiles_first", [False, True])
+def test_a_compiled_model_trains_the_same(compiles_first: bool) -> None:
+    torch._dynamo.reset()
+    model = make()
+    compiled = torch.compile(model, backend="eager") if compiles_first else None
+    optimizer = BiLoRA(adamw(model), model=model, rho=0.1)
+    run(optimizer, torch.compile(model, backend="eager") if compiled is None else compiled, batches(6))
+    assert_same((model, optimizer), trained())
+
+
+@pytest.mark.slow
 def test_two_processes_equal_one(tmp_path: Path) -> None:
     assert_checks_pass(str(Path(__file__).with_name("peft_two_processes.py")), tmp_path)
 
