@@ -287,7 +287,7 @@ def test_a_hook_may_clip(hook: str) -> None:
     assert run.steps(lambda parameter: None, num_batches=2) == []
 
 
-def test_only_sampled_steps_are_watched() -> None:
+def test_clipping_at_plain_steps_says_nothing() -> None:
     run = ClosureRun("vsam")
     run.optimizer.when = vsam.Every(4)
     clip, samples = run.clip_to(0.5), []

@@ -109,6 +109,7 @@ def test_sampled_steps_are_recorded_with_their_norms(finished):
         assert line["rate"] == 1
         assert line["grad_norm"] > 0
         assert line["psf_norm"] > 0
+        assert line["rise"] > -1
 
 
 def test_norms_can_be_left_out(tmp_path):
