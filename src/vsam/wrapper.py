@@ -191,7 +191,8 @@ class Wrapper(Optimizer):
     @property
     def defaults(self) -> dict[str, Any]:
         """The base optimizer's own defaults."""
-        return self.base.defaults if "base" in self.__dict__ else {}
+        base = itself(self).__dict__.get("base")
+        return {} if base is None else base.defaults
 
     @defaults.setter
     def defaults(self, defaults: dict[str, Any]) -> None:

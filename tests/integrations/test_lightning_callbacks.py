@@ -108,6 +108,19 @@ def test_finetuning_resumes_as_with_the_base_optimizer(num_before: int, tmp_path
     assert_same(module, plain)
 
 
+def test_what_lightning_wraps_around_the_optimizer_shows_its_groups_state_and_defaults() -> None:
+    class Asking(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            found: Any = self.optimizers()
+            assert found.param_groups is self.optimizer.base.param_groups
+            assert found.state is self.optimizer.base.state
+            assert found.defaults is self.optimizer.base.defaults
+            assert found.num_samples == self.optimizer.num_samples
+            return super().training_step(batch, batch_idx)
+
+    fit(Asking(short_vsam))
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_module_is_exported_to_torchscript(tmp_path: Path) -> None:
     class Forward(Net):
