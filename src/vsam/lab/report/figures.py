@@ -417,9 +417,9 @@ def _label_points(figure: Figure, axes: Axes, found: Sequence[Point], styles: St
         taken.append(box)
         # Anchored on the side of the point, since the width is an estimate.
         side, anchor = ((box[0], "left"), (box[2], "right"), (x, "center"))[boxes.index(box) % len(sides)]
-        place = axes.transAxes.inverted().transform((side, box[1] + height / 2))
+        left, middle = axes.transAxes.inverted().transform((side, box[1] + height / 2))
         gid = _gid(styles[point.label])
-        axes.text(*place, text, transform=axes.transAxes, ha=anchor, va="center", parse_math=False, gid=gid)
+        axes.text(left, middle, text, transform=axes.transAxes, ha=anchor, va="center", parse_math=False, gid=gid)
 
 
 def _is_free(box: Box, outer: Sequence[float], taken: Sequence[Box]) -> bool:

@@ -22,8 +22,8 @@ def overall(groups: Sequence[Group]) -> str:
     if not tables:
         return "No run is finished yet."
     if len(compared) < 2:
-        others = len(tables) - 1
-        more = f" {others} more table{'s' if others > 1 else ''} below." if others else ""
+        num_others = len(tables) - 1
+        more = f" {num_others} more table{'s' if num_others > 1 else ''} below." if num_others else ""
         return f"{result([*compared, *tables][0])}{more}"
     best = Counter(max(group.rows, key=lambda row: row.accuracy).label for group in compared).most_common()
     wins = ", ".join(f"{label} in {count}" for label, count in best[:_MOST_NAMED])
