@@ -120,6 +120,7 @@ SCHEDULERS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:The epoch parameter in:UserWarning")  # SequentialLR of torch 2.6
 @pytest.mark.parametrize("name", SCHEDULERS)
 @pytest.mark.parametrize("style", ["step", "step_without_closure"])
 def test_schedulers(name: str, style: str) -> None:
