@@ -317,6 +317,23 @@ def test_it_follows_the_model_to_its_type() -> None:
     assert optimizer.norm == pytest.approx(0.01, rel=0.02)
 
 
+def test_autocast_does_not_round_the_norm() -> None:
+    ends = []
+    for is_inside in (False, True):
+        model = make(is_float64=False).train()
+        optimizer = BiLoRA(adamw(model), model=model, rho=0.1)
+        for inputs, labels in batches(3):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16):
+                cross_entropy(model(inputs.float()), labels).backward()
+                if is_inside:
+                    optimizer.step()
+            if not is_inside:
+                optimizer.step()
+        ends.append((model, optimizer))
+    assert_same(*ends)
+
+
 def test_an_error_or_an_interrupt_leaves_both_as_they_were() -> None:
     model, optimizer = trained()
     before = [*weights(model), *map(torch.clone, auxiliary(optimizer))]

@@ -282,7 +282,8 @@ class _Auxiliary:
         """The squared Frobenius norm of s₂·B₂A₂, the trace of (B₂ᵀB₂)(A₂A₂ᵀ)."""
         wide = torch.float64 if self.a.dtype == torch.float64 else torch.float32
         a, b = self.a.detach().to(wide), self.b.detach().to(wide)
-        return torch.sum((b.mT @ b) * (a @ a.mT)) * self.scaling**2
+        with torch.autocast(a.device.type, enabled=False):
+            return torch.sum((b.mT @ b) * (a @ a.mT)) * self.scaling**2
 
     def __call__(self, layer: Any, inputs: tuple[Any, ...], named: dict[str, Any], output: Tensor) -> Any:
         """Add the update of the auxiliary adapter to the output of the layer."""
