@@ -3,6 +3,7 @@
 Needs `pip install 'vsam[accelerate]'`. Runs on one process as it is, on several with `accelerate launch`.
 """
 
+import gc
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -33,7 +34,7 @@ def main() -> tuple[list[float], vsam.VSAM]:
 
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
     base = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
-    method = vsam.VSAM(base, model=model, rho=0.05, start=40, max_grad_norm=1.0)
+    method = vsam.VSAM(base, model=model, budget=0.2, max_grad_norm=1.0)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(method, T_max=160)
     model, optimizer, loader, scheduler = accelerator.prepare(model, method, loader, scheduler)
 
@@ -56,3 +57,7 @@ def main() -> tuple[list[float], vsam.VSAM]:
 
 if __name__ == "__main__":
     main()
+    if torch.distributed.is_initialized():  # with `accelerate launch` on several processes
+        gc.collect()  # torch 2.13 may hang if the model outlives its process group,
+        torch.distributed.barrier()  # and abort if gloo's threads still hold tensors when Python ends
+        torch.distributed.destroy_process_group()

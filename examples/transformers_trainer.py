@@ -24,7 +24,7 @@ def main() -> tuple[list[float], vsam.VSAM]:
     model = BertForSequenceClassification(BertConfig(vocab_size=20, **sizes))
 
     base = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    optimizer = vsam.VSAM(base, model=model, rho=0.05, start=10)
+    optimizer = vsam.VSAM(base, model=model, budget=0.2)
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             folder,

@@ -62,12 +62,12 @@ def test_the_page_on_transformers(tmp_path: Path) -> None:
         names |= {"model": model, "dataset": make_dataset()}
         exec(script, names)
         assert not any(map(torch.equal, model.parameters(), before))
-    assert names["trainer"].optimizer.num_samples == 4
+    assert names["trainer"].optimizer.num_samples == 1  # the first of 4 steps
     for block in blocks("transformers.md", "python"):
         exec(block, names)
         if "trainer =" in block:
             names["trainer"].train()
-            assert names["trainer"].optimizer.num_samples > 0
+            assert 0 < names["trainer"].optimizer.num_samples < 4
     assert type(names["trainer"].optimizer.optimizer) is vsam.LookSAM
     trainer = names["CountingTrainer"](make_model(), names["arguments"], train_dataset=make_dataset())
     trainer.optimizer_cls_and_kwargs = (vsam.SAM, {})
@@ -88,12 +88,16 @@ def surroundings() -> dict[str, Any]:
 def test_the_page_on_accelerate() -> None:
     names: dict[str, Any] = {}
     closures, without = blocks("accelerate.md", "diff")
-    (accumulation,) = blocks("accelerate.md", "python")
+    accumulation, length = blocks("accelerate.md", "python")
     for diff in (without, closures):
         for script in sides(diff):
             names = surroundings()
             exec(script, names)
             assert not all(map(torch.equal, names["model"].parameters(), names["before"]))
-        assert names["optimizer"].num_samples == 6
-    exec(accumulation, names)
-    assert names["optimizer"].num_samples == 6 + 3
+        assert names["optimizer"].num_samples == 2  # of 6 steps
+    for num_samples in (2, 3):  # of 9 and 12 steps
+        exec(accumulation, names)
+        assert names["optimizer"].num_samples == num_samples
+    names["optimizer"] = vsam.AESAM(names["base"], model=names["model"])
+    exec(length, names | {"num_epochs": 5})
+    assert names["optimizer"].when.total_steps == 5 * 3

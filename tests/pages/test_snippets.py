@@ -18,13 +18,13 @@ LANGUAGES = {"python", "diff", "sh", "bash", "toml", "text"}
 ELSEWHERE = {
     ("docs/coming-from.md", "diff"): ("tests/pages/test_coming_from.py", 5),
     ("docs/design.md", "python"): ("tests/pages/test_design.py", 1),  # compared with the source
-    ("docs/loops/transformers.md", "python"): ("tests/integrations/test_loop_pages.py", 4),
+    ("docs/loops/transformers.md", "python"): ("tests/integrations/test_loop_pages.py", 5),
     ("docs/loops/transformers.md", "diff"): ("tests/integrations/test_loop_pages.py", 1),
-    ("docs/loops/accelerate.md", "python"): ("tests/integrations/test_loop_pages.py", 1),
+    ("docs/loops/accelerate.md", "python"): ("tests/integrations/test_loop_pages.py", 2),
     ("docs/loops/accelerate.md", "diff"): ("tests/integrations/test_loop_pages.py", 2),
     ("docs/loops/lightning.md", "python"): ("tests/integrations/test_lightning_pages.py", 2),
     ("docs/loops/lightning.md", "diff"): ("tests/integrations/test_lightning_pages.py", 3),
-    ("docs/loops/distributed.md", "python"): ("tests/distributed/test_ddp.py", 3),
+    ("docs/loops/distributed.md", "python"): ("tests/distributed/test_ddp.py", 4),
     ("docs/loops/distributed.md", "diff"): ("tests/distributed/test_ddp.py", 2),  # one of them in test_fsdp2.py
     ("docs/loops/timm.md", "diff"): ("tests/pages/test_timm.py", 1),
     ("docs/loops/torchrun.md", "diff"): ("tests/pages/test_commands.py", 1),
