@@ -90,6 +90,16 @@ def test_other_recipes_data_and_shared_settings_are_other_groups(tmp_path):
     assert len({group.slug for group in groups}) == 3
 
 
+def test_recipes_of_the_same_data_and_network_are_told_apart(tmp_path):
+    make_run(tmp_path / "a", recipe="cifar10-small")
+    make_run(tmp_path / "b", recipe="cifar10-small-noisy")
+    groups, _ = read_groups(tmp_path)
+    assert [group.title for group in groups] == [
+        "resnet8 on cifar10, recipe cifar10-small",
+        "resnet8 on cifar10, recipe cifar10-small-noisy",
+    ]
+
+
 def test_other_settings_of_a_method_are_other_rows(tmp_path):
     for alpha in (0.5, 0.05, 0.1):
         make_run(tmp_path / f"{alpha}", "vsam", changes=(f"vsam.alpha={alpha}",))

@@ -72,3 +72,8 @@ def test_quantized_runs_start_from_the_full_precision_run_of_their_seed(scale, t
 def test_the_small_scale_has_clean_and_noisy_labels(tmp_path):
     assert {recipe.data.noise for recipe in recipes("table1", "small", tmp_path)} == {0.0, 0.3}
     assert {recipe.data.name for recipe in recipes("table1", "small", tmp_path)} == {"cifar10", "cifar100"}
+
+
+def test_every_tiny_run_says_that_it_is_tiny(tmp_path):
+    names = {recipe.name for study in STUDIES for recipe in recipes(study, "tiny", tmp_path)}
+    assert all(name.endswith("-tiny") for name in names)

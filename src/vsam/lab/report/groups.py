@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,7 +62,7 @@ class Group:
 
     Args:
         recipe, data, model: by name.
-        difference: the settings that distinguish it from other groups of the same recipe, or "".
+        difference: the recipe or settings that distinguish it from other groups of the same data and network, or "".
         slug: for file names, unique in a report.
         runs: finished and unfinished ones by label, in the order of the table.
     """
@@ -184,8 +185,12 @@ def group_runs(paths: Iterable[Path]) -> tuple[list[Group], list[tuple[Run, str]
         family = (*(one_line(shared.get(key)) for key in ("name", "data.name", "model")), str(run.is_validation))
         families.setdefault(family, {}).setdefault(repr(sorted(shared.items(), key=str)), []).append(run)
     groups: list[Group] = []
-    for (recipe, data, model, _), members in sorted(families.items()):
+    alike = Counter(family[1:] for family in families)
+    for family, members in sorted(families.items()):
+        recipe, data, model, _ = family
         differences = _differences([_shared_settings(runs[0]) for runs in members.values()])
+        if alike[family[1:]] > 1:
+            differences = [", ".join(filter(None, [f"recipe {recipe}", one])) for one in differences]
         for difference, runs in zip(differences, members.values(), strict=True):
             slug = _slug(f"{recipe}-{model}", [group.slug for group in groups])
             groups.append(Group(recipe, data, model, difference, slug, _by_label(_comparable(runs, outside))))

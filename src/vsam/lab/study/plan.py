@@ -97,7 +97,8 @@ def _lsq(scale: Scale, seeds: int, runs: Path) -> Parts:
         assert lsq.quantize is not None
         common: dict[str, Any] = {"model": model, "data": full.data}
         role = {"method": "sgd", "variant": "full-precision", "role": "full-precision source"}
-        names = f"{full.name}-{model}", f"{lsq.name}-{model}"
+        names = [f"{one.name.removesuffix('-tiny')}-{model}" for one in (full, lsq)]
+        names = [f"{name}-tiny" if scale == "tiny" else name for name in names]
         begin = [_with(full, seed, **common, **role, name=names[0]) for seed in range(seeds)]
         paths = [run_path(runs.resolve(), recipe) / "checkpoint.pt" for recipe in begin]
         parts[names[0]] = begin
