@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 import vsam
+from vsam import registry
 from vsam._step.parameters import norm_parameters
 from vsam._step.replay import RngState
 from vsam.lab import data
@@ -314,7 +315,7 @@ def _make(workload: Workload, method: str, settings: Mapping[str, Any]) -> vsam.
     usual: dict[str, Any] = {"rho": workload.rho}
     if method == "vsam-budget":
         usual |= {"budget": 0.2}
-    elif method in ("ae-sam", "sam-late"):
+    elif method in registry.METHODS and "total_steps" in registry.METHODS[method].takes:
         usual |= {"total_steps": 10**4}
     try:
         return vsam.create(method, workload.base, model=workload.model, **usual | dict(settings))
