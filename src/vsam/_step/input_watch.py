@@ -24,7 +24,7 @@ class InputWatch:
         self._has_more = self._has_others = False
 
     def note(self, inputs: Any) -> None:
-        """Take in the arguments of a call of the model."""
+        """Record the arguments of a model call."""
         for tensor in tree_leaves(inputs):
             if isinstance(tensor, Tensor):
                 if self.is_second:
