@@ -131,3 +131,18 @@ def test_a_module_is_exported_to_torchscript(tmp_path: Path) -> None:
     torch.jit.save(module.to_torchscript(), tmp_path / "net.pt")  # type: ignore[no-untyped-call]
     module.eval()
     assert torch.equal(torch.jit.load(tmp_path / "net.pt").eval()(points), module(points))  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch.compile's own
+def test_a_compiled_module_logs_the_first_pass() -> None:
+    class Logs(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = super().training_step(batch, batch_idx)
+            self.log("loss", loss, on_step=False, on_epoch=True)
+            return loss
+
+    ordinary, module = fit(Logs()), Logs()
+    trainer = nets.trainer()
+    trainer.fit(torch.compile(module, backend="eager"), nets.loader())  # type: ignore[arg-type]
+    assert float(trainer.callback_metrics["loss"]) == float(ordinary.trainer.callback_metrics["loss"])
+    assert_same(module, ordinary)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch.loggers.logger import DummyLogger
 from torch import Tensor
+from torch._compile import _disable_dynamo
 
 from vsam.integrations.lightning_steps import backward_without_hooks, install, recorders_removed
 from vsam.optimizer import SharpnessAware
@@ -78,6 +79,7 @@ class SharpnessAwareModule(LightningModule):
         """The trainer's loggers; in the second pass none."""
         return [] if self.is_second_pass else super().loggers
 
+    @_disable_dynamo
     def log(self, *args: Any, **kwargs: Any) -> None:
         """Log a value, in the first pass only."""
         if not self.is_second_pass:
