@@ -225,8 +225,8 @@ class SharpnessAware(Wrapper):
         """Take a step with a closure."""
         self._check_closure(closure)
         buffers = self._recorder.buffers.state()
-        start = Start(RngState(self._gradients.parameters.devices), buffers)
-        self._recorder.begin(start)
+        start = self._recorder.start = Start(RngState(self._gradients.parameters.devices), buffers)
+        self._recorder.is_stale = False  # the forward pass need not record another start
         step = Step(scaler, self.max_grad_norm, start)
         running = self._begin(step)
         with closing(running), step, step:  # twice: Ctrl-C may arrive in the undo

@@ -152,10 +152,6 @@ class FirstPassRecorder:
         self.kinds: set[tuple[bool, bool]] = set()
         self.on_forward: Callable[[tuple[bool, bool]], object] | None = None
 
-    def begin(self, start: Start) -> None:
-        """Take a start from the step itself, so that the next forward pass does not record another."""
-        self.start, self.is_stale = start, False
-
     def mark_stale(self) -> None:
         """Let the next forward pass count as the first: the gradients were cleared."""
         self.is_stale = True
