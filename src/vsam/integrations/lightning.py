@@ -25,8 +25,8 @@ class SharpnessAwareModule(LightningModule):
     In automatic optimisation all micro-batches of `accumulate_grad_batches` are repeated at `w + e`, each with the
     random numbers of its first pass; `gradient_clip_val` and `configure_gradient_clipping` clip the gradient that the
     base optimizer gets; 16-mixed scales both passes. `self.log`, `self.logger`, torchmetrics that are attributes of the
-    module, `on_before_backward`, `on_after_backward` and `on_before_optimizer_step` see the first pass only. With other
-    optimizers nothing changes.
+    module, `on_before_backward`, `on_after_backward` and `on_before_optimizer_step` see the first pass only. The length
+    of the run is set for methods that need it. With other optimizers nothing changes.
 
     Cost: one pass per step, two at a sampled step. The micro-batches of a step stay in memory until it is done; a
     sampled step also copies the metrics' states.
@@ -40,7 +40,7 @@ class SharpnessAwareModule(LightningModule):
         ...
         ...     def configure_optimizers(self):
         ...         base = torch.optim.SGD(self.parameters(), lr=0.05, momentum=0.9)
-        ...         return vsam.VSAM(base, model=self)
+        ...         return vsam.VSAM(base, model=self, budget=0.2)
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
