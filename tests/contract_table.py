@@ -32,6 +32,9 @@ __all__ = [
     "argument",
     "assert_same",
     "every_case",
+    "every_early_looping_method",
+    "every_early_ordinary_case",
+    "every_early_style",
     "every_looping_method",
     "every_method",
     "every_method_that",
@@ -80,6 +83,9 @@ EXEMPTIONS: dict[str, dict[str, str]] = {
     "repeats the first pass": {
         "esam": "on a subset neither the dropout masks nor the batch statistics can be those of the first pass",
     },
+    "samples its first step": {
+        "sam-late": "it is its base until the last part of the run, and SAM from there on",
+    },
 }
 """Promises that a method is exempt from by name, with the reason. All others apply."""
 
@@ -107,7 +113,16 @@ ORDINARY: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 }
 BASES = {**ORDINARY, "schedule-free": _schedule_free, "lion": _lion}
 
+_EARLY = [name for name in METHODS if name not in EXEMPTIONS["samples its first step"]]
+
 every_method = pytest.mark.parametrize("method", METHODS)
+every_early_looping_method = pytest.mark.parametrize("method", [name for name in LOOPING if name in _EARLY])
+every_early_ordinary_case = pytest.mark.parametrize(
+    ("method", "base"), [pytest.param(m, b, id=f"{m}-{b}") for m in _EARLY for b in ORDINARY]
+)
+every_early_style = pytest.mark.parametrize(
+    ("method", "style"), [*((one, "closure") for one in _EARLY), *((one, "loop") for one in LOOPING if one in _EARLY)]
+)
 every_looping_method = pytest.mark.parametrize("method", LOOPING)
 every_style = pytest.mark.parametrize(
     ("method", "style"),

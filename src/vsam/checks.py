@@ -124,7 +124,7 @@ def check_base(base: object) -> Optimizer:
 
 def _check_one_base(base: Any) -> None:
     name = base.__name__ if isinstance(base, type) else type(base).__name__
-    if isinstance(base, Joined):
+    if isinstance(base, Joined) and type(base) is not Joined:
         raise ValueError(f"base must be an ordinary optimizer, got {name}: methods do not nest.")
     if not isinstance(base, Optimizer):
         refuse_base(f"base must be a constructed optimizer, or a list of them, got {name}.")

@@ -1,13 +1,20 @@
 """`step(closure)` and `perturb()` / `step()` are the same to the bit."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 import torch
 
-from contract_table import LENGTH, ORDINARY, Run, assert_same, every_looping_method, set_generators
+from contract_table import (
+    LENGTH,
+    ORDINARY,
+    Run,
+    assert_same,
+    every_early_looping_method,
+    every_looping_method,
+    set_generators,
+)
 
 
 @every_looping_method
@@ -80,19 +87,21 @@ def test_giving_up_puts_everything_back(method: str, interruption: str) -> None:
     assert_same(run.everything(), expected)
 
 
-@every_looping_method
-def test_perturbing_twice_begins_from_the_weights(method: str) -> None:
-    """A warning names the reason: the second time, the gradients are those at the perturbed weights."""
+@every_early_looping_method
+def test_perturbing_twice_is_an_error_and_zero_grad_begins_from_the_weights(method: str) -> None:
+    """The second time, the gradients are those at the perturbed weights."""
     run = Run(method, rho=0.25)
     weights = run.weights()
-    for i in range(3):
+    for _ in range(3):
         run.loss(0).backward()
-        with pytest.warns(RuntimeWarning, match="without step") if i else nullcontext():
-            assert run.optimizer.perturb()
+        run.optimizer.perturb()
         moved = sum(float((p - w).square().sum()) for p, w in zip(run.weights(), weights, strict=True)) ** 0.5
         assert method == "asam" or moved == pytest.approx(0.25, rel=1e-4)
-    run.optimizer.zero_grad()
-    assert_same(run.weights(), weights)
+        run.loss(0).backward()
+        with pytest.raises(RuntimeError, match="without step"):
+            run.optimizer.perturb()
+        run.optimizer.zero_grad()
+        assert_same(run.weights(), weights)
 
 
 @every_looping_method

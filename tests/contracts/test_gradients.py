@@ -13,8 +13,10 @@ from contract_table import (
     Run,
     argument,
     assert_same,
+    every_early_looping_method,
     every_looping_method,
     every_method,
+    every_method_that,
     every_ordinary_case,
     network,
 )
@@ -98,7 +100,7 @@ def test_frozen_parameters_stay(method: str, base: str, at: int) -> None:
     assert not torch.equal(run.model.extra.weight, frozen[0])
 
 
-@every_method
+@every_method_that("samples its first step")
 def test_a_frozen_parameter_is_not_moved_by_the_perturbation(method: str) -> None:
     run = Run(method)
     run.model[1].requires_grad_(False)
@@ -108,7 +110,7 @@ def test_a_frozen_parameter_is_not_moved_by_the_perturbation(method: str) -> Non
     assert_same(seen, [before] * len(seen))
 
 
-@every_looping_method
+@every_early_looping_method
 def test_a_gradient_left_over_from_before_the_freeze_moves_nothing(method: str) -> None:
     """In a loop without a closure the old gradient may still lie there when the perturbation is made."""
     run = Run(method)

@@ -7,7 +7,17 @@ import torch
 from torch import Tensor, nn
 
 import vsam
-from contract_table import BASES, LENGTH, METHODS, Run, assert_same, every_method, every_style, network
+from contract_table import (
+    BASES,
+    LENGTH,
+    METHODS,
+    Run,
+    assert_same,
+    every_method,
+    every_method_that,
+    every_style,
+    network,
+)
 from vsam._step.parameters import Parameters
 
 
@@ -42,7 +52,7 @@ def test_each_group_has_its_own_radius_and_the_norm_is_over_all() -> None:
     torch.testing.assert_close(mixed[4:], [4 * t for t in both[4:]], rtol=1e-3, atol=1e-6)
 
 
-@every_method
+@every_method_that("samples its first step")
 def test_a_group_may_be_left_out(method: str) -> None:
     run = _grouped(method, {"perturb": False}, {"rho": 0.1})
     offsets = _offsets(run)

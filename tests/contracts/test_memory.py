@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 import vsam
 from contract_table import argument
 
-WIDTH = 64
+WIDTH = 272  # larger than what LoopWatch copies
 
 
 class _Buffers(TorchDispatchMode):

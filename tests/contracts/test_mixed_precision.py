@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import vsam
-from contract_table import LENGTH, LOOPING, METHODS, Base, Run, assert_same, every_method
+from contract_table import LENGTH, LOOPING, METHODS, Base, Run, assert_same, every_early_style, every_method
 from vsam.amp import GradScaler
 
 pytestmark = pytest.mark.filterwarnings("ignore:A gradient was not finite:RuntimeWarning")
@@ -71,7 +71,7 @@ def test_equals_the_run_without_scaling(method: str, style: str) -> None:
     torch.testing.assert_close(scaled.weights(), plain.weights(), rtol=1e-5, atol=1e-7)
 
 
-@each_style
+@every_early_style
 @pytest.mark.parametrize("at_pass", [1, 2])
 def test_overflow_skips_and_lowers_the_scale(method: str, style: str, at_pass: int) -> None:
     run = _Scaled(method)

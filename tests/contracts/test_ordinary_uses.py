@@ -19,8 +19,10 @@ from contract_table import (
     LENGTH,
     Run,
     assert_same,
+    every_early_looping_method,
     every_looping_method,
     every_method,
+    every_method_that,
     network,
 )
 
@@ -189,7 +191,7 @@ def test_clipping_spares_the_psf() -> None:
     )
 
 
-@every_looping_method
+@every_early_looping_method
 def test_clipping_by_hand_is_noticed_where_there_is_a_psf(method: str) -> None:
     run = Run(method)
     for number in (0, 1):  # a second micro-batch is no clipping
@@ -248,7 +250,7 @@ def test_a_list_of_bases_is_one_optimizer(method: str) -> None:
 # A model at w + e
 
 
-@every_looping_method
+@every_early_looping_method
 @pytest.mark.parametrize("gradients", [True, False])
 def test_an_evaluation_between_perturb_and_step_runs_at_the_weights(method: str, gradients: bool) -> None:
     run = Run(method)
@@ -266,7 +268,7 @@ def test_an_evaluation_between_perturb_and_step_runs_at_the_weights(method: str,
     run.step(0)
 
 
-@every_looping_method
+@every_early_looping_method
 def test_an_abandoned_step_is_undone_by_the_models_zero_grad(method: str) -> None:
     run = Run(method)
     weights = run.weights()
@@ -375,7 +377,7 @@ def test_will_sample_says_what_comes_and_changes_nothing(method: str) -> None:
         assert expected is (None if method == "ae-sam" else run.samples[-1])
 
 
-@every_method
+@every_method_that("samples its first step")
 def test_is_second_pass_while_it_runs(method: str) -> None:
     run, seen = Run(method), []
     run.optimizer.step(run.closure(0, before=lambda: seen.append(run.optimizer.is_second_pass)))

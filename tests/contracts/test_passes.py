@@ -45,8 +45,8 @@ def test_choosing_samples_is_one_call_more(gamma: float, num_calls: int) -> None
         assert (run.num_calls, run.num_passes) == ((number + 1) * num_calls, (number + 1) * 2)
 
 
-def test_exemptions_are_two_and_of_one_method() -> None:
-    assert [list(methods) for methods in EXEMPTIONS.values()] == [["esam"], ["esam"]]
+def test_exemptions_are_three_and_of_two_methods() -> None:
+    assert [list(methods) for methods in EXEMPTIONS.values()] == [["esam"], ["esam"], ["sam-late"]]
 
 
 @every_method

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from contract_table import LENGTH, ORDINARY, Base, Run, assert_same, every_method, every_ordinary_case
+from contract_table import (
+    LENGTH,
+    ORDINARY,
+    Base,
+    Run,
+    assert_same,
+    every_early_ordinary_case,
+    every_method,
+)
 from vsam._step import foreach
 
 FUSED: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
@@ -58,7 +66,7 @@ def _without_counters(everything: dict[str, Any]) -> dict[str, Any]:
     return {"weights": weights, "state": state, "groups": groups, "memory": sharpness["memory"], "rule": rule}
 
 
-@every_ordinary_case
+@every_early_ordinary_case
 @pytest.mark.parametrize("at_pass", [1, 2])
 def test_nothing_is_touched(method: str, base: str, at_pass: int) -> None:
     run, num_skipped = Run(method, base), 0

@@ -1,4 +1,4 @@
-"""Notice a second pass over other data than the first, by the tensors that the model gets."""
+"""Detect a second pass over other data than the first, by the tensors that the model gets."""
 
 import weakref
 from typing import Any
@@ -11,7 +11,7 @@ _MANY = 1_024
 
 
 class InputWatch:
-    """The tensors that the model got in the first pass, each of them until the second pass gets it too.
+    """Tensors that the model got in the first pass, each of them until the second pass gets it too.
 
     A tensor that was made anew, as by `inputs.to(device)`, counts as the same one if its values are. Tensors that
     nobody else keeps are forgotten.

@@ -1,4 +1,4 @@
-"""Notice what a loop must not do to gradients, weights and the model: between its calls, or inside its closure."""
+"""Detect changes of gradients, weights and the model that a loop must not make."""
 
 import copy
 import math
@@ -149,14 +149,14 @@ class LoopWatch:
     def closure(self, step: Step) -> Iterator[None]:
         """Run a pass of a closure, and warn if it shrinks the gradients of the two passes by different factors.
 
-        Off with several processes, which write to gradients themselves. The same factor in both passes, as from an
-        average over micro-batches, leaves the PSF right.
+        One small parameter is watched. Off with several processes, which write to gradients themselves. The same factor
+        in both passes, as from an average over micro-batches, leaves the PSF right.
         """
-        candidates = [parameter for parameter in self.parameters if parameter.requires_grad]
-        if not candidates or _has_processes():
+        candidates = (one for one in reversed(self.parameters) if one.requires_grad and 1 < one.numel() <= _SMALL)
+        small = None if _has_processes() else next(candidates, None)
+        if small is None:
             yield
             return
-        small = next((one for one in reversed(candidates) if 1 < one.numel() <= _SMALL), candidates[-1])
         watched = _Backwards(small, copies=True)
         try:
             yield
