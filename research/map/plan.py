@@ -52,7 +52,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Run:
-    """One training run; `horizons` are those of the weight averages that follow it."""
+    """One training run. `horizons` are those of the weight averages that follow it."""
 
     setting: str
     phase: str
@@ -103,7 +103,7 @@ class Results:
 def explore(
     values: Sequence[float], score: Callable[[float], float | None], extensions: int
 ) -> tuple[list[float], Choice | None]:
-    """Return the values that still need a score, or the best one; a list whose best value is at an end is extended.
+    """Return the values that still need a score, or the best one. A list whose best value is at an end is extended.
 
     Example:
         >>> explore([0.1, 0.2, 0.4], {0.1: 1.0, 0.2: 2.0}.get, extensions=1)
@@ -190,7 +190,7 @@ class Plan:
         return runs
 
     def due(self, setting: Setting, done: Results, *, all_seeds: bool = True) -> list[Run]:
-        """Return the runs that can start now; none if the setting is finished."""
+        """Return the runs that can start now. None if the setting is finished."""
         runs, chosen = self.choose(setting, done)
         if not runs:
             seeds = self.seeds(setting) if all_seeds else self.content["seeds"]

@@ -75,7 +75,7 @@ def run_study(
 
 
 def _pool(jobs: int) -> Executor:
-    """Return an executor; a single job runs in this process, so that killing it kills the run."""
+    """Return an executor. A single job runs in this process, so that killing it kills the run."""
     if jobs == 1:
         return ThreadPoolExecutor(1)
     return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,))
@@ -84,7 +84,7 @@ def _pool(jobs: int) -> Executor:
 def _finished(
     pool: Executor, jobs: int, setting: Setting, due: Sequence[Run], data_dir: str | None, deadline: float
 ) -> Iterator[tuple[Run, dict[str, Any]]]:
-    """Yield runs with their measurements as they finish; none starts after the deadline."""
+    """Yield runs with their measurements as they finish. None starts after the deadline."""
     todo, running = list(due), dict[Future[dict[str, Any]], Run]()
     while todo or running:
         while todo and len(running) < jobs and time.monotonic() < deadline:

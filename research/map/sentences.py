@@ -86,7 +86,7 @@ class TokenBatches:
 
 
 class Sentences:
-    """The sentences of a run; `Images` of `train.py` in another modality.
+    """The sentences of a run, as `Images` of `train.py`.
 
     Args:
         setting: how many, and how they are batched.

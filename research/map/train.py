@@ -69,7 +69,7 @@ def wrap(method: str, base: torch.optim.Optimizer, model: nn.Module, rho: float,
 
 
 def train(setting: Setting, run: Run, data_dir: str | None = None) -> dict[str, Any]:
-    """Return the measurements of a run; a tuning run is not measured on test images.
+    """Return the measurements of a run. A tuning run is not measured on test images.
 
     Args:
         setting: what is trained on what.

@@ -49,7 +49,7 @@ class GradScaler(torch.amp.GradScaler):
         return loss
 
     def take_overflow(self, optimizer: SharpnessAware, found_inf: Tensor) -> None:
-        """Note whether the optimizer's gradients overflowed, for `update`; on the device."""
+        """Record on the device whether the gradients overflowed, for `update`."""
         self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = {found_inf.device: found_inf}
 
     def inverse_scale(self) -> Tensor:

@@ -192,7 +192,7 @@ class SharpnessAware(Wrapper):
 
     @property
     def _shows_norms(self) -> bool:
-        """Whether to compute norms for listeners. False if that needs communication."""
+        """True if norms are computed for listeners. False if that needs communication."""
         return bool(self._records.listeners) and not self._ranks.communicate
 
     @property

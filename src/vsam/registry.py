@@ -250,7 +250,7 @@ def describe(
 
 
 def _origin(combination: str, base: "Optimizer | None") -> str:
-    """Who published a combination, and with which base optimizer."""
+    """Name the paper of a combination, and its base optimizer."""
     import torch
 
     from vsam.bases import bases_of

@@ -41,7 +41,7 @@ class Options(TypedDict, total=False):
 
 
 def norm_limit(name: str, value: float | None) -> float | None:
-    """Check an upper bound on a norm; infinity, often passed just to measure the norm, means none."""
+    """Check an upper bound on a norm. Infinity, often passed just to measure the norm, means none."""
     return None if value is None or value == float("inf") else check_not_negative(name, value)
 
 
@@ -127,24 +127,24 @@ class Wrapper(Optimizer):
 
     @property
     def cost(self) -> float | None:
-        """Passes per step so far; None before the first step."""
+        """Passes per step so far. None before the first step."""
         steps = self._records.num_steps
         return 1 + self.where.passes * self._records.num_samples / steps if steps else None
 
     @property
     def expected_cost(self) -> float | None:
-        """Passes per step over the whole run, as the settings promise; None if not known in advance."""
+        """Passes per step over the whole run, as the settings promise. None if not known in advance."""
         rate = self.when.expected_rate if self.where.passes else 0.0
         return None if rate is None else 1 + self.where.passes * rate
 
     @property
     def last(self) -> StepRecord | None:
-        """The record of the latest step; reading it fetches its numbers from the device."""
+        """The record of the latest step. Reading it fetches its numbers from the device."""
         return self._records.last
 
     @property
     def will_sample(self) -> bool | None:
-        """Whether the step under way, or else the next one, takes the second gradient; None if its gradient decides."""
+        """True if the step under way, or else the next one, takes the second gradient. None if its gradient decides."""
         if self._under_way is not None:
             return self._under_way.sampled
         undo = Undo()
@@ -154,7 +154,7 @@ class Wrapper(Optimizer):
 
     @property
     def is_second_pass(self) -> bool:
-        """Whether the second pass is running, so that logs and metrics can leave it out."""
+        """True during the second pass, so that logs and metrics can leave it out."""
         return self._under_way is not None and self._under_way.due in ("part", "second")
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
@@ -247,7 +247,7 @@ class Wrapper(Optimizer):
             return norm * step.scaler.inverse_scale() if is_scaled else norm
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients; between `perturb()` and `step()`, restore the weights first."""
+        """Clear the gradients. Between `perturb()` and `step()`, restore the weights first."""
         self = itself(self)
         self._abandon()
         self._recorder.mark_stale()

@@ -1,1 +1,1 @@
-"""What happens inside a step."""
+"""The inside of a step."""

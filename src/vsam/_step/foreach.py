@@ -31,7 +31,7 @@ _clone: Any = getattr(torch, "_foreach_clone", None)  # not in torch 2.6
 
 
 class BufferLayout:
-    """Which tensors of a list share a buffer in `FlatBuffers`: the small ones of each device and dtype."""
+    """Tensors of a list that share a buffer in `FlatBuffers`: the small ones of each device and dtype."""
 
     def __init__(self, like: Sequence[Tensor]) -> None:
         groups: dict[Any, list[int]] = {}
@@ -216,7 +216,7 @@ def is_not_finite(norm: Tensor) -> Tensor:
 
 
 def finiteness(tensors: list[Tensor], layout: BufferLayout) -> Tensor | None:
-    """1 if all values are finite, infinity if not; None where their norm is the cheaper check.
+    """1 if all values are finite, infinity if not. None where their norm is the cheaper check.
 
     The kernel is that of gradient scalers, with a scale of 1. It writes what it reads, so it is for small tensors.
     """
@@ -309,5 +309,5 @@ def keep_if_(condition: Tensor, targets: list[Tensor], others: list[Tensor | Non
 
 
 def kinds_of(tensors: list[Tensor]) -> list[Any]:
-    """What `model.to(…)` changes: all dtypes, and the devices of the first and the last tensor."""
+    """Return what `model.to(…)` changes: all dtypes, and the devices of the first and the last tensor."""
     return [*map(_DTYPE, tensors), *map(_DEVICE, tensors[:1] + tensors[-1:])]

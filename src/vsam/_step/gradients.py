@@ -249,7 +249,7 @@ class Gradients:
                 parameter.grad = None
 
     def take(self, scaler: Any = None) -> Gradient | None:
-        """Return the gradient, unscaled in place; None if no parameter has one."""
+        """Return the gradient, unscaled in place. None if no parameter has one."""
         members, tensors = self.all, [*map(_GRADIENT, self.all.parameters)]
         if not all(map(_IS_THERE, tensors)):
             kept = [i for i, tensor in enumerate(tensors) if tensor is not None]

@@ -36,7 +36,7 @@ class InputWatch:
 
     @property
     def has_other_data(self) -> bool:
-        """Whether the second pass got a tensor too often, or unknown ones in place of those of the first pass."""
+        """True if the second pass got a tensor too often, or unknown ones in place of those of the first pass."""
         return self._has_more or (self._has_others and any(one() is not None for one in self._due))
 
     def _repeat(self, tensor: Tensor) -> None:

@@ -235,7 +235,7 @@ class _Backwards:
 
     @property
     def was_changed(self) -> bool:
-        """Whether the gradient differs from what the backward pass left."""
+        """True if the gradient differs from what the backward pass left."""
         gradient = self.parameter.grad
         return self._version >= 0 and gradient is not None and gradient._version != self._version
 

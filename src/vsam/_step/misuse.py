@@ -174,7 +174,7 @@ def check_perturb(optimizer: Any) -> None:
 
 
 def refuse_empty_step(ordinary: str | None = None) -> None:
-    """Raise the error of a step that got neither a closure nor `perturb()`; `ordinary` replaces its usual text.
+    """Raise the error of a step that got neither a closure nor `perturb()`. `ordinary` replaces its usual text.
 
     Torch's checkpoint functions take such a step to create a fresh optimizer's state. They undo their own changes after
     it and then call `state_dict` or `load_state_dict`, which refuse them, so it does nothing.

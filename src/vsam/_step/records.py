@@ -26,7 +26,7 @@ _NUM_LOSSES = 100
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """What happened in one step.
+    """Facts about one step.
 
     Args:
         step: number of the step, from 1.
@@ -198,7 +198,7 @@ class Records:
 
 
 def _detached(loss: Any) -> Any:
-    """What a closure returned, without its graph."""
+    """Return the result of a closure without its graph."""
     if isinstance(loss, Tensor):
         return loss.detach()
     if isinstance(loss, dict):

@@ -53,7 +53,7 @@ class Undo(AbstractContextManager["Undo"]):
 
     @property
     def is_over(self) -> bool:
-        """Whether the step is done or undone."""
+        """True if the step is done or undone."""
         return self._was_undone or bool(self._outcome)
 
     def moved(self) -> "_Moved":

@@ -94,7 +94,7 @@ class Ranks:
             raise
 
     def take(self, gradients: Gradients, scaler: Any, needs_same: bool) -> "Gradient | None":
-        """Return a first gradient that stayed on its rank; None if no rank has one.
+        """Return a first gradient that stayed on its rank. None if no rank has one.
 
         Args:
             gradients: take it from here.

@@ -1,4 +1,4 @@
-"""The loops of other packages: each module needs the package it is named after; `import vsam` needs none of them.
+"""The loops of other packages: each module needs the package it is named after. `import vsam` needs none of them.
 
 What their users should write is registered here, without importing them.
 """

@@ -52,7 +52,7 @@ class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
 
     @cached_property
     def _ddp(self) -> list[DistributedDataParallel]:
-        """The DDP modules of its parameters; accelerate keeps no list of them."""
+        """The DDP modules of its parameters. Accelerate keeps no list of them."""
         own = {parameter for group in self.param_groups for parameter in group["params"]}
         candidates = [thing for thing in gc.get_objects() if issubclass(type(thing), DistributedDataParallel)]
         return [module for module in candidates if not own.isdisjoint(module.parameters())]
@@ -86,7 +86,7 @@ class PreparedOptimizer(AcceleratedOptimizer):  # type: ignore[misc]
         return self.scaler.perturb(self.optimizer) if self.scaler is not None else bool(self.optimizer.perturb())
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step if gradients are synced; returns the loss of the first pass, if there is a closure."""
+        """Take one step if gradients are synced. Returns the loss of the first pass, if there is a closure."""
         if not self.gradient_state.sync_gradients:
             if closure is not None:
                 raise RuntimeError(
@@ -147,7 +147,7 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]
         adopt(self)
 
     def prepare_optimizer(self, optimizer: torch.optim.Optimizer, device_placement: bool | None = None) -> Any:
-        """Wrap an optimizer; a sharpness-aware one becomes a `PreparedOptimizer`."""
+        """Wrap an optimizer. A sharpness-aware one becomes a `PreparedOptimizer`."""
         prepared = super().prepare_optimizer(optimizer, device_placement)
         _adopt_optimizer(self, prepared)
         return prepared
@@ -160,7 +160,7 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]
                 prepared.count_backward()
 
     def clip_grad_norm_(self, parameters: Any, max_norm: float, norm_type: float = 2) -> Any:
-        """Clip gradients; those of a sharpness-aware optimizer when it hands them to its base optimizer.
+        """Clip gradients. Those of a sharpness-aware optimizer are clipped right before its base optimizer steps.
 
         Returns their norm before clipping.
         """
@@ -173,14 +173,14 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]
         return prepared.optimizer.clip_grad_norm_(max_norm)
 
     def clip_grad_value_(self, parameters: Any, clip_value: float) -> None:
-        """Clip gradients element by element; raises for those of a sharpness-aware optimizer."""
+        """Clip gradients element by element. Raises for those of a sharpness-aware optimizer."""
         parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
         if self._owner(parameters, "clip_grad_value_") is not None:
             raise RuntimeError("clip_grad_value_() would clip the second gradient only: call clip_grad_norm_().")
         super().clip_grad_value_(parameters, clip_value)
 
     def _owner(self, parameters: list[Tensor], caller: str) -> PreparedOptimizer | None:
-        """Return the sharpness-aware optimizer of these parameters, if any; raise unless they are exactly its own."""
+        """Return the sharpness-aware optimizer of these parameters, if any. Raise unless they are exactly its own."""
         given = {parameter for parameter in parameters if parameter.grad is not None}
         for prepared in self._optimizers:
             own = {p for group in prepared.param_groups for p in group["params"] if p.grad is not None}
@@ -195,7 +195,7 @@ class Accelerator(accelerate.Accelerator):  # type: ignore[misc]
 
 
 def adopt(accelerator: accelerate.Accelerator) -> Accelerator:
-    """Make an existing accelerator handle the second pass; it stays the same object."""
+    """Make an existing accelerator handle the second pass. It stays the same object."""
     if not isinstance(accelerator, accelerate.Accelerator):
         raise ValueError(f"accelerator must be an accelerate.Accelerator, got {type(accelerator).__name__}.")
     if not isinstance(accelerator, Accelerator):
@@ -224,7 +224,7 @@ def _adopt_optimizer(accelerator: Accelerator, prepared: AcceleratedOptimizer) -
 
 
 def step(accelerator: accelerate.Accelerator, optimizer: Any, closures: Sequence[Callable[[], Any]]) -> Any:
-    """Take one step of a prepared optimizer over several micro-batches; returns their mean loss in the first pass.
+    """Take one step of a prepared optimizer over several micro-batches. Returns their mean loss in the first pass.
 
     At a sampled step all of them are repeated at w + e. Each pass syncs gradients once, at its last micro-batch.
 

@@ -54,13 +54,13 @@ class SharpnessAwareModule(LightningModule):
 
     @property
     def is_second_pass(self) -> bool:
-        """Whether the second pass is running, for what the training step does besides computing a loss."""
+        """True during the second pass, for a training step that does more than compute a loss."""
         optimizers = self._trainer.optimizers if self._trainer is not None else []
         return any(isinstance(one, SharpnessAware) and one.is_second_pass for one in optimizers)
 
     @property
     def trainer(self) -> "Trainer":
-        """The trainer; once attached, its loops handle the second pass."""
+        """The trainer. Once attached, its loops handle the second pass."""
         return super().trainer
 
     @trainer.setter
@@ -71,12 +71,12 @@ class SharpnessAwareModule(LightningModule):
 
     @property
     def logger(self) -> Any:
-        """The trainer's logger; in the second pass a dummy that writes nothing."""
+        """The trainer's logger. In the second pass a dummy that writes nothing."""
         return DummyLogger() if self.is_second_pass else super().logger
 
     @property
     def loggers(self) -> list[Any]:
-        """The trainer's loggers; in the second pass none."""
+        """The trainer's loggers. In the second pass none."""
         return [] if self.is_second_pass else super().loggers
 
     @_disable_dynamo
@@ -96,7 +96,7 @@ class SharpnessAwareModule(LightningModule):
             return super().to_torchscript(*args, **kwargs)
 
     def manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Run a backward pass in manual optimisation; hooks see the first pass only."""
+        """Run a backward pass in manual optimisation. Hooks see the first pass only."""
         if self.is_second_pass:
             backward_without_hooks(self, None, loss, *args, **kwargs)
         else:
@@ -105,7 +105,7 @@ class SharpnessAwareModule(LightningModule):
     def clip_gradients(
         self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
-        """Clip the gradient that the base optimizer gets; in manual optimisation, call it before `opt.step()`."""
+        """Clip the gradient that the base optimizer gets. In manual optimisation, call it before `opt.step()`."""
         clip: Callable[..., None] = super().clip_gradients
         if not isinstance(optimizer, SharpnessAware):
             clip(optimizer, gradient_clip_val, gradient_clip_algorithm)

@@ -50,7 +50,7 @@ def _on_run_start(loop: Any, kind: Any) -> None:
 
 
 def _steps_left(trainer: Any) -> int | None:
-    """Return how many steps are to come; None if nobody knows: in manual optimisation the module decides."""
+    """Return how many steps are to come. None if nobody knows: in manual optimisation the module decides."""
     varies = any(isinstance(callback, GradientAccumulationScheduler) for callback in trainer.callbacks)
     if varies or not trainer.lightning_module.automatic_optimization:
         return None
@@ -239,7 +239,7 @@ class _AutomaticStep(_Step):
         return torch.stack(losses).sum() if losses else None
 
     def _repeat(self) -> None:
-        """Repeat all micro-batches; the last one syncs gradients."""
+        """Repeat all micro-batches. The last one syncs gradients."""
         block = getattr(self.trainer.strategy, "block_backward_sync", nullcontext)
         for micro_batch in self._micro_batches:
             with nullcontext() if micro_batch is self._micro_batches[-1] else block():

@@ -97,7 +97,7 @@ class BiLoRA(Joined):
 
     @property
     def norm(self) -> float:
-        """The norm c of the auxiliary update over all layers; reading it fetches it from the device."""
+        """The norm c of the auxiliary update over all layers. Reading it fetches it from the device."""
         return float(self._adapter.norm()) if self._adapter.parts else 0.0
 
     @with_own_hooks

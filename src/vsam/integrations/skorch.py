@@ -35,7 +35,7 @@ class SharpnessAwareNet:
 
     @property
     def is_second_pass(self) -> bool:
-        """Whether the second pass is running, so that a `get_loss` that counts something can skip it."""
+        """True during the second pass, so that a `get_loss` that counts something can skip it."""
         optimizer = self._sharpness_aware()
         return optimizer is not None and optimizer.is_second_pass
 

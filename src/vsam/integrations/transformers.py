@@ -61,7 +61,7 @@ class SharpnessAwareMixin:
 
     @property
     def is_second_pass(self) -> bool:
-        """Whether the second pass is running, so that a `compute_loss` that counts something can skip it."""
+        """True during the second pass, so that a `compute_loss` that counts something can skip it."""
         optimizer = self._sharpness_aware()
         return optimizer is not None and optimizer.is_second_pass
 
@@ -71,7 +71,7 @@ class SharpnessAwareMixin:
         adopt(self.accelerator)
 
     def create_optimizer(self, model: nn.Module | None = None) -> Any:
-        """Create the optimizer if none was passed; a method of ours wraps its base."""
+        """Create the optimizer if none was passed. A method of ours wraps its base."""
         self._needs_length = True  # a run starts, or starts again with smaller batches
         chosen = self.optimizer_cls_and_kwargs
         is_ours = chosen is not None and isinstance(chosen[0], type) and issubclass(chosen[0], SharpnessAware)
@@ -101,7 +101,7 @@ class SharpnessAwareMixin:
     def training_step(
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None, **kwargs: Any
     ) -> Tensor:
-        """Run the first pass of a micro-batch; after the last one of a sampled step, the second pass of all."""
+        """Run the first pass of a micro-batch. After the last one of a sampled step, the second pass of all."""
         run: Callable[..., Tensor] = super().training_step  # type: ignore[misc]
         optimizer = self._sharpness_aware()
         if optimizer is None:
@@ -155,7 +155,7 @@ class SharpnessAwareMixin:
 
 
 class SharpnessAwareTrainer(SharpnessAwareMixin, Trainer):  # type: ignore[misc]
-    """`transformers.Trainer` for sharpness-aware optimizers; all arguments are the Trainer's.
+    """`transformers.Trainer` for sharpness-aware optimizers. All arguments are the Trainer's.
 
     Example:
         >>> method = (vsam.VSAM, {"budget": 0.2})

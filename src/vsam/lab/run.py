@@ -194,7 +194,7 @@ def _changed(key: str, old: object, new: object) -> str:
 
 
 def _read_config(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return the text and content of `config.toml`; a `ValueError` says why they cannot be used."""
+    """Return the text and content of `config.toml`. A `ValueError` says why they cannot be used."""
     try:
         text = read_regular(path / "config.toml").decode()
         settings = tomllib.loads(text)

@@ -42,7 +42,7 @@ class Description:
 
 
 def names() -> tuple[str, ...]:
-    """The names that `load` knows, including the user's own; `folder` is written `folder:PATH`."""
+    """The names that `load` knows, including the user's own. `folder` is written `folder:PATH`."""
     return (*LISTED, *(brought.name for brought in plugins.list_plugins("data")))
 
 

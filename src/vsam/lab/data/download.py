@@ -21,7 +21,7 @@ _TRIES_WITHOUT_PROGRESS = 3
 
 
 def download(url: str, target: Path, checksum: str, *, timeout: float = 30.0) -> None:
-    """Download `url` to `target`, which must have `checksum`; what `target.part` contains is not fetched again.
+    """Download `url` to `target`, which must have `checksum`. What `target.part` contains is not fetched again.
 
     A broken connection is resumed, until three attempts in a row make no progress. While another process downloads the
     same file, this one waits and uses its result.

@@ -37,7 +37,7 @@ class Ranks:
         return self.rank == 0
 
     def gather(self, values: Tensor, count: int, start: int | None = None) -> Tensor:
-        """The rows of all processes in order, `count` in total; this process's rows start at `start`.
+        """The rows of all processes in order, `count` in total. This process's rows start at `start`.
 
         All processes must compute the same from them. Its gradient flows back to this process's rows, times the number
         of processes, so that DDP's average is the sum that a single process would have.
