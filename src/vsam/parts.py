@@ -113,7 +113,7 @@ class KnowsLength(When):
         if self.total_steps is None:
             raise ValueError(
                 f"{type(self).__name__} needs the length of the run: pass total_steps=num_epochs * len(loader) to the "
-                "optimizer."
+                "optimizer. The integrations in vsam.integrations set it by themselves, if their loop knows it."
             )
         return self.total_steps
 

@@ -17,7 +17,8 @@ _LIGHTNING = (
 
 _TRANSFORMERS = (
     "The Trainer of transformers runs one pass per step: write vsam.integrations.transformers.SharpnessAwareTrainer(…) "
-    "in place of Trainer(…), or put SharpnessAwareMixin before a user-defined trainer."
+    "in place of Trainer(…), or put SharpnessAwareMixin before a user-defined trainer. There, settings of the base "
+    'optimizer come from TrainingArguments, or from {"base": (torch.optim.SGD, {"lr": …})} in optimizer_cls_and_kwargs.'
 )
 
 _ACCELERATE = (

@@ -32,8 +32,8 @@ class Tail(KnowsLength):
         super().set_total_steps(total_steps)
         if self.total_steps is not None and self.num_tail < 1:
             raise ValueError(
-                f"share must round to at least one step, got {self.share} of {self.total_steps} steps: no step would "
-                f"be sampled. Give at least {1 / self.length:.3g}."
+                f"share must round to at least one step (it is last= of vsam.SAM), got {self.share} of "
+                f"{self.total_steps} steps: no step would be sampled. Give at least {1 / self.length:.3g}."
             )
 
     @property
