@@ -84,7 +84,7 @@ def test_nothing_is_wrong_with_a_file_that_is_right(write, capsys):
 
 def test_base_and_optimizer_of_the_file_count(write):
     workload = read_workload(write(more="base = torch.optim.AdamW(model.parameters(), lr=1e-3)\n"))
-    assert (type(workload.base), workload.rho) == (torch.optim.AdamW, 0.1)
+    assert (type(workload.base), workload.rho) == (torch.optim.AdamW, 0.01)
     workload = read_workload(write(more=OPTIMIZER.format(", rho=0.3")))
     assert (type(workload.optimizer), workload.rho) == (vsam.SAM, 0.3)
     assert workload.base is workload.optimizer.base

@@ -51,7 +51,7 @@ LOOP_EXAMPLE = """
 
 COMING_FROM = 'The page "Coming from another SAM" (docs/coming-from.md) shows whole loops as diffs.'
 
-_OWN = ("vsam", "torch")
+_OWN = ("vsam", "torch", "contextlib")
 _CHECKPOINT = "torch.distributed.checkpoint.state_dict"
 _ELSEWHERE = {
     "adaptive": "the adaptive method is ASAM, whose rho is about ten times SAM's",
@@ -64,7 +64,7 @@ _ELSEWHERE = {
 
 
 def warn_caller(message: str) -> None:
-    """Warn at the innermost line that is neither in this package nor in torch, whose wrappers are in between."""
+    """Warn at the innermost line that is neither ours nor torch's nor that of a context manager."""
     # warnings.warn(skip_file_prefixes=…) does this from Python 3.12 on.
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _OWN:

@@ -127,7 +127,7 @@ class Workload:
     @property
     def rho(self) -> float:
         """The radius that the user chose, or a usual one."""
-        usual = 0.1 if type(self.base).__name__.startswith("Adam") else 0.05
+        usual = 0.01 if type(self.base).__name__.startswith("Adam") else 0.05
         return float(self.optimizer.param_groups[0].get("rho", usual)) if self.optimizer else usual
 
     @property
