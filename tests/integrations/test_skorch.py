@@ -138,6 +138,16 @@ def test_partial_fit_and_explicit_epochs_count() -> None:
     assert net.optimizer_.num_samples == 4 + 8
 
 
+def test_the_length_of_a_resumed_run_counts_the_steps_before(tmp_path: Path) -> None:
+    settings = {"optimizer": vsam.SAM, "optimizer__budget": None, "optimizer__last": 0.5}
+    fit(make(**settings)).save_params(f_optimizer=tmp_path / "optimizer.pt")
+    net = make(**settings).initialize()
+    net.load_params(f_optimizer=tmp_path / "optimizer.pt")
+    net.partial_fit(INPUTS, TARGETS)
+    assert net.optimizer_.when.total_steps == 2 * STEPS
+    assert net.optimizer_.num_samples == STEPS // 2 + STEPS
+
+
 def test_data_of_unknown_length_train() -> None:
     class Stream(IterableDataset):
         def __iter__(self) -> Any:

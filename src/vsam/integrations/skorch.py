@@ -87,7 +87,7 @@ class SharpnessAwareNet:
             with suppress(TypeError):  # the length of the data is unknown
                 length = len(iterator)
             if length:
-                optimizer.set_total_steps(self.num_epochs_ * length)
+                optimizer.set_total_steps(optimizer._records.num_steps + self.num_epochs_ * length)
         return super().run_single_epoch(iterator, training, *args, **kwargs)  # type: ignore[misc]
 
     def notify(self, method_name: str, **kwargs: Any) -> None:
