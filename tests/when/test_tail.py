@@ -43,8 +43,11 @@ def test_the_length_may_be_set_later_and_once() -> None:
     when.set_total_steps(4)
     when.set_total_steps(400)
     assert [when.before(step) for step in (1, 2, 3, 4)] == [False, False, True, True]
+    when = Tail(0.1)
     with pytest.raises(ValueError, match=r"no step would be sampled"):
-        Tail(0.1).set_total_steps(4)
+        when.set_total_steps(4)
+    when.set_total_steps(20)
+    assert when.num_tail == 2
 
 
 def make(**settings: Any) -> tuple[torch.Tensor, vsam.SAM]:

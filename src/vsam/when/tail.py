@@ -31,9 +31,10 @@ class Tail(KnowsLength):
         """Set the length of the run, if it is not known yet. At least one step must be sampled."""
         super().set_total_steps(total_steps)
         if self.total_steps is not None and self.num_tail < 1:
+            length, self.total_steps = self.total_steps, None
             raise ValueError(
-                f"share must round to at least one step (it is last= of vsam.SAM), got {self.share} of "
-                f"{self.total_steps} steps: no step would be sampled. Give at least {1 / self.length:.3g}."
+                f"share must round to at least one step (it is last= of vsam.SAM), got {self.share} of {length} steps: no "
+                f"step would be sampled. Give at least {1 / length:.3g}."
             )
 
     @property
