@@ -209,6 +209,28 @@ def test_nothing_is_said_of_other_rises(settings: dict[str, Any]) -> None:
     assert rising(**settings) == []
 
 
+def test_nothing_is_said_of_losses_that_are_above_zero_by_chance() -> None:
+    weight = nn.Parameter(torch.zeros(1))
+    optimizer = vsam.SAM(SGD([weight], lr=0.0))
+    offsets = iter([-0.1, 0.1 + 1e-6] * 50)
+
+    def step() -> None:
+        offset = next(offsets)
+
+        def closure() -> Tensor:
+            loss = weight.sum() + offset
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(100):
+            step()
+    assert optimizer.num_samples == 100
+
+
 def test_a_few_plain_steps_before_the_first_sample_do_not_matter() -> None:
     assert len(rising(rho=3.0, before=50)) == 1
 

@@ -218,9 +218,12 @@ def _losses(first: Any, second: Any) -> Any:
 
 
 def _rise(losses: list[Any]) -> float | None:
-    """Return by which fraction the mean of the second losses is above that of the first, if that is a number."""
+    """Return by which fraction the mean of the second losses is above that of the first.
+
+    None if that is no number, or if a first loss is negative: their mean may then be near zero by chance.
+    """
     pairs = [pair.tolist() if isinstance(pair, Tensor) else pair for pair in losses if pair is not None]
     pairs = [pair for pair in pairs if all(map(math.isfinite, pair))]
     before, after = (sum(pair[i] for pair in pairs) for i in range(2))
-    rise = after / before - 1 if before > 0 else math.inf
+    rise = after / before - 1 if before > 0 and all(pair[0] >= 0 for pair in pairs) else math.inf
     return rise if math.isfinite(rise) else None
