@@ -418,3 +418,47 @@ def test_sparse_and_changed_inputs_are_compared_by_what_they_are() -> None:
             model(tensor, graph=graph).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_inputs_that_are_made_anew_are_fine() -> None:
+    class Padded(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return super().forward(inputs.to_padded_tensor(0.0))
+
+    model = Padded(3, 2)
+    optimizer = vsam.SAM(SGD(model.parameters(), lr=0.1), model=model)
+    for _ in range(2):
+        optimizer.zero_grad()
+        kept = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
+        model(kept).sum().backward()
+        assert optimizer.perturb()
+        model(torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])).sum().backward()
+        optimizer.step()
+
+
+def test_one_batch_augmented_anew_is_fine_if_the_watched_parameter_is_unused() -> None:
+    run = Fed()
+    a, b, c, d = run.kept
+    unused, used = run.model
+    used_alone = SGD([*unused.parameters(), *used.parameters()], lr=0.1)
+    run.model.forward = lambda inputs: used(inputs)  # type: ignore[method-assign]
+    run.optimizer = vsam.SAM(used_alone, model=run.model)
+    run.run([a], [b])
+    with pytest.raises(RuntimeError, match="other micro-batches than the first"):
+        run.run([a, b], [c, d])
+    run.optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("clip", [lambda p: nn.utils.clip_grad_norm_([p], 1e3), lambda p: p.grad.div_(3)])
+@pytest.mark.parametrize("factors", [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0), (1.0, torch.inf)])
+def test_a_gradient_of_zeros_or_infinities_says_nothing_of_clipping(clip: Any, factors: tuple[float, float]) -> None:
+    run = ClosureRun("vsam")
+    given = iter(factors)
+
+    def closure() -> None:
+        (run.model(run.batches[0]).sum() * next(given)).backward()
+        for parameter in run.model.parameters():
+            clip(parameter)
+
+    assert not any("clipped" in message for message in said(lambda: run.optimizer.step(closure)))

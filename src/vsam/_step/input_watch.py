@@ -19,12 +19,15 @@ class InputWatch:
 
     def __init__(self) -> None:
         self.is_second = False
+        self.num_calls = 0
+        """Calls of the model in the first pass."""
         self._due: list[weakref.ref[Tensor]] = []
         self._repeated: list[weakref.ref[Tensor]] = []
         self._has_more = self._has_others = False
 
     def note(self, inputs: Any) -> None:
         """Record the arguments of a model call."""
+        self.num_calls += not self.is_second
         for tensor in tree_leaves(inputs):
             if isinstance(tensor, Tensor):
                 if self.is_second:
@@ -54,7 +57,7 @@ class InputWatch:
 
 def _are_equal(one: Tensor | None, other: Tensor) -> bool:
     """Compare two tensors, which costs a device sync if they have the same shape."""
-    if one is None or one.layout is not torch.strided or other.layout is not torch.strided:
+    if one is None or any(tensor.is_nested or tensor.layout is not torch.strided for tensor in (one, other)):
         return False
     kinds = [(tensor.shape, tensor.dtype, tensor.device) for tensor in (one, other)]
     return kinds[0] == kinds[1] and torch.equal(one, other)

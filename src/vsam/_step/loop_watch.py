@@ -137,8 +137,8 @@ class LoopWatch:
                 "gradients are not of the same data. After perturb() returns True, repeat all micro-batches, or pass "
                 f"step() a closure:{ACCUMULATION_EXAMPLE}"
             )
-        has_other_data = self._inputs is not None and self._inputs.has_other_data
-        if has_other_data and (first is None or first.count != 1):
+        inputs = self._inputs
+        if inputs is not None and inputs.has_other_data and 1 not in (first and first.count, inputs.num_calls):
             raise RuntimeError(
                 "The second pass ran over other micro-batches than the first, so the two gradients are not of the same "
                 "data. After perturb() returns True, repeat each micro-batch of the first pass once, or pass step() a "
@@ -162,7 +162,7 @@ class LoopWatch:
             yield
             if step.due == "first":
                 self._factor = watched.factor()
-            elif not math.isclose(self._factor, watched.factor(), rel_tol=1e-2):
+            elif abs(self._factor - (factor := watched.factor())) > 1e-2 * max(self._factor, factor):  # not if unknown
                 self.warn_once(
                     "The closure clipped the gradients, by another factor in each pass, so the PSF is a clipped gs "
                     "minus a clipped g. Leave clip_grad_norm_() out of the closure, and construct the optimizer with "
@@ -243,13 +243,15 @@ class _Backwards:
     def factor(self) -> float:
         """Return the factor by which the gradient was clipped since its last backward pass, 1 if it was not.
 
-        Other changes, such as a mask or an added term, do not count.
+        Other changes, such as a mask or an added term, do not count. NaN if the gradient is zero or overflowed.
         """
         gradient = self.parameter.grad
         if gradient is None or self._version < 0 or (self._version, self._id) == (gradient._version, id(gradient)):
             return 1.0
         old, new = self._copy.float(), gradient.float()
         factor, largest = float(new.norm() / old.norm()), float(new.abs().max())
+        if not math.isfinite(factor):
+            return math.nan
         is_scaled = torch.allclose(new, factor * old, rtol=1e-2, atol=0)
         return factor if is_scaled or torch.equal(new, old.clamp(-largest, largest)) else 1.0
 
