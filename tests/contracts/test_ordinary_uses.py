@@ -694,3 +694,22 @@ def test_an_abandoned_step_of_a_compiled_model_is_undone_by_the_zero_grad_of_the
     model.zero_grad()
     assert_same([parameter.detach() for parameter in model.parameters()], weights)
     assert "zero_grad" not in {**vars(model), **vars(compiled)}
+
+
+@pytest.mark.parametrize("clears", ["the model", "the optimizer"])
+def test_masks_repeat_after_a_backward_pass_that_belongs_to_no_step(clears: str) -> None:
+    """The discriminator of a GAN also runs in the generator's step, and the usual loop clears it by itself."""
+    model = nn.Sequential(nn.Linear(3, 40), nn.Dropout(), nn.Linear(40, 1))
+    optimizer = vsam.SAM(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+    masks: list[Tensor] = []
+    model[1].register_forward_hook(lambda module, inputs, output: masks.append(output != 0))
+    real, fake = torch.randn(2, 5, 3)
+    for _ in range(3):
+        (model if clears == "the model" else optimizer).zero_grad()
+        masks.clear()
+        model(real).sum().backward()
+        assert optimizer.perturb()
+        model(real).sum().backward()
+        optimizer.step()
+        assert torch.equal(*masks)
+        model(fake).sum().backward()  # for the generator
