@@ -33,8 +33,8 @@ class Tail(KnowsLength):
         if self.total_steps is not None and self.num_tail < 1:
             length, self.total_steps = self.total_steps, None
             raise ValueError(
-                f"share must round to at least one step (it is last= of vsam.SAM), got {self.share} of {length} steps: no "
-                f"step would be sampled. Give at least {1 / length:.3g}."
+                f"share must round to at least one step (it is last= of vsam.SAM), got {self.share} of {length} steps: "
+                f"no step would be sampled. Give at least {1 / length:.3g}."
             )
 
     @property
