@@ -713,3 +713,42 @@ def test_masks_repeat_after_a_backward_pass_that_belongs_to_no_step(clears: str)
         optimizer.step()
         assert torch.equal(*masks)
         model(fake).sum().backward()  # for the generator
+
+
+@pytest.mark.parametrize("before", ["a batch that was left out", "a loss to print", "an attack"])
+def test_masks_are_those_of_the_pass_that_is_repeated(before: str) -> None:
+    model = nn.Sequential(nn.Linear(3, 40), nn.Dropout(), nn.Linear(40, 1))
+    optimizer = vsam.SAM(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+    masks: list[Tensor] = []
+    model[1].register_forward_hook(lambda module, inputs, output: masks.append(output != 0))
+    for _ in range(3):
+        optimizer.zero_grad()
+        inputs, others = torch.randn(2, 5, 3)
+        if before == "an attack":
+            inputs.requires_grad_()
+            inputs = (inputs + torch.autograd.grad(model(inputs).sum(), inputs)[0].sign()).detach()
+        else:
+            model(others).sum()
+        masks.clear()
+        model(inputs).sum().backward()
+        state = torch.get_rng_state()
+        assert optimizer.perturb()
+        model(inputs).sum().backward()
+        optimizer.step()
+        assert torch.equal(*masks)
+        assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_many_micro_batches_in_one_tensor_repeat_their_masks() -> None:
+    model = nn.Sequential(nn.Linear(3, 40), nn.Dropout(), nn.Linear(40, 1))
+    optimizer = vsam.SAM(torch.optim.SGD(model.parameters(), lr=0.1), model=model)
+    masks: list[Tensor] = []
+    model[1].register_forward_hook(lambda module, inputs, output: masks.append(output != 0))
+    inputs = torch.randn(5, 3)
+    for _ in range(20):
+        model(inputs).sum().backward()
+    assert optimizer.perturb()
+    for _ in range(20):
+        model(inputs).sum().backward()
+    optimizer.step()
+    assert all(map(torch.equal, masks[:20], masks[20:]))

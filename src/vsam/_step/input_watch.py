@@ -1,13 +1,15 @@
 """Detect a second pass over other data than the first, by the tensors that the model gets."""
 
 import weakref
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-_MANY = 1_024
+_MANY, _FEW = 1_024, 16
 
 
 class InputWatch:
@@ -23,19 +25,46 @@ class InputWatch:
         """Calls of the model in the first pass."""
         self._due: list[weakref.ref[Tensor]] = []
         self._repeated: list[weakref.ref[Tensor]] = []
-        self._has_more = self._has_others = False
+        self._has_more = self._has_others = self._has_begun = False
+        self._started_with: list[weakref.ref[Tensor]] = []
+        self._later: deque[tuple[list[weakref.ref[Tensor]], Callable[[], object]]] = deque(maxlen=_FEW)
 
-    def note(self, inputs: Any) -> None:
-        """Record the arguments of a model call."""
-        self.num_calls += not self.is_second
-        for tensor in tree_leaves(inputs):
-            if isinstance(tensor, Tensor):
-                if self.is_second:
-                    self._repeat(tensor)
-                else:
-                    self._due.append(weakref.ref(tensor))
-                    if len(self._due) % _MANY == 0:  # a model in use, whose optimizer does not step
-                        self._due = [one for one in self._due if one() is not None]
+    def note(self, inputs: Any, rewinder: Callable[[], Callable[[], object]]) -> None:
+        """Record the arguments of a model call.
+
+        The pass that is repeated may not be the first that ran, as after a batch that was left out. So the first call
+        of the second pass rewinds generators to the call that got the same tensors, if that was one of the latest.
+
+        Args:
+            inputs: the arguments.
+            rewinder: returns a function that sets generators to their current states.
+        """
+        tensors = [tensor for tensor in tree_leaves(inputs) if isinstance(tensor, Tensor)]
+        if self.is_second:
+            if not self._has_begun:
+                self._rewind_to(tensors)
+            for tensor in tensors:
+                self._repeat(tensor)
+            return
+        references = [*map(weakref.ref, tensors)]
+        self.num_calls += 1
+        if self.num_calls == 1:
+            self._started_with = references
+        else:
+            self._later.append((references, rewinder()))
+        for reference in references:
+            self._due.append(reference)
+            if len(self._due) % _MANY == 0:  # a model in use, whose optimizer does not step
+                self._due = [one for one in self._due if one() is not None]
+
+    def _rewind_to(self, tensors: list[Tensor]) -> None:
+        """Rewind to the first known call with these tensors. For the first of all, generators are already right."""
+        self._has_begun = True
+        if not tensors or _are_same(self._started_with, tensors):
+            return
+        found = next((rewind for references, rewind in self._later if _are_same(references, tensors)), None)
+        if found is not None:
+            found()
 
     @property
     def has_other_data(self) -> bool:
@@ -53,6 +82,10 @@ class InputWatch:
             self._has_others = True
         else:
             self._repeated.append(self._due.pop(i))
+
+
+def _are_same(references: list[weakref.ref[Tensor]], tensors: list[Tensor]) -> bool:
+    return len(references) == len(tensors) and all(one() is t for one, t in zip(references, tensors, strict=True))
 
 
 def _are_equal(one: Tensor | None, other: Tensor) -> bool:

@@ -174,7 +174,7 @@ class FirstPassRecorder:
                 if self.on_start is not None:
                     self.on_start()
         if self.inputs is not None and all(kind):
-            self.inputs.note(inputs)
+            self.inputs.note(inputs, lambda: RngState({p.device for p in module.parameters()}).restore)
 
     def __reduce__(self) -> tuple[type["FirstPassRecorder"], tuple[()]]:
         return FirstPassRecorder, ()
