@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 import vsam
+from vsam._step import loop_watch
 
 METHODS: dict[str, Callable[..., vsam.SharpnessAware]] = {"sam": vsam.SAM, "vsam": vsam.VSAM, "gsam": vsam.GSAM}
 
@@ -462,3 +463,13 @@ def test_a_gradient_of_zeros_or_infinities_says_nothing_of_clipping(clip: Any, f
             clip(parameter)
 
     assert not any("clipped" in message for message in said(lambda: run.optimizer.step(closure)))
+
+
+def test_a_watch_that_an_interrupt_lost_leaves_no_hook() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    watch = loop_watch._Backwards(weight)
+    weight.sum().backward()
+    weight.sum().backward()
+    assert watch.count == 2
+    del watch  # nobody has called remove()
+    assert not weight._post_accumulate_grad_hooks  # type: ignore[attr-defined]

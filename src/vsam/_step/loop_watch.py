@@ -2,6 +2,7 @@
 
 import copy
 import math
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -219,17 +220,22 @@ class _Backwards:
         self.parameter, self.count = parameter, 0
         self._copies, self._copy = copies, torch.empty(0)
         self._version, self._id = -1, 0
-        if _has_processes():
-            handle = parameter.register_hook(self._count)  # type: ignore[no-untyped-call]
-        else:
-            handle = parameter.register_post_accumulate_grad_hook(self._note)  # type: ignore[no-untyped-call]
-        self.remove: Callable[[], None] = handle.remove
+        itself = weakref.ref(self)
 
-    def _count(self, _: Tensor) -> None:
+        @_disable_dynamo  # compiled autograd would compile it again at every step
+        def hook(tensor: Tensor) -> None:
+            if (watch := itself()) is not None:
+                watch._count() if has_processes else watch._note(tensor)
+
+        has_processes = _has_processes()
+        name = "register_hook" if has_processes else "register_post_accumulate_grad_hook"
+        # Ctrl-C may arrive before anybody can call it: then the hook ends with this object.
+        self.remove: Callable[[], object] = weakref.finalize(self, getattr(parameter, name)(hook).remove)
+
+    def _count(self) -> None:
         """Count a pass whose gradient is about to be added."""
         self.count = 1 if self.parameter.grad is None else self.count + 1
 
-    @_disable_dynamo  # compiled autograd would compile it again at every step
     def _note(self, parameter: Tensor) -> None:
         gradient = parameter.grad
         if gradient is not None:
