@@ -473,3 +473,21 @@ def test_a_watch_that_an_interrupt_lost_leaves_no_hook() -> None:
     assert watch.count == 2
     del watch  # nobody has called remove()
     assert not weight._post_accumulate_grad_hooks  # type: ignore[attr-defined]
+
+
+def test_gradients_of_two_tasks_that_a_closure_adds_up_are_no_clipping() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)  # the gradient of its bias is (a, -a), whatever is added
+    optimizer = vsam.VSAM(SGD(model.parameters(), lr=0.1), model=model)
+    tasks = [(torch.randn(5, 3), torch.randint(2, (5,))) for _ in range(2)]
+
+    def closure() -> None:
+        found: list[list[Tensor]] = []
+        for inputs, targets in tasks:
+            model.zero_grad()
+            nn.functional.cross_entropy(model(inputs), targets).backward()
+            found.append([p.grad for p in model.parameters() if p.grad is not None])
+        for parameter, first, second in zip(model.parameters(), *found, strict=True):
+            parameter.grad = first + second
+
+    assert said(lambda: [optimizer.step(closure) for _ in range(5)]) == []

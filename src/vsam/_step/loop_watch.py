@@ -155,10 +155,11 @@ class LoopWatch:
     def closure(self, step: Step) -> Iterator[None]:
         """Run a pass of a closure, and warn if it shrinks the gradients of the two passes by different factors.
 
-        One small parameter is watched. Off with several processes, which write to gradients themselves. The same factor
-        in both passes, as from an average over micro-batches, leaves the PSF right.
+        One small parameter is watched, of more than two elements: the two of a bias of two classes always add up to
+        zero, so that any change only scales them. Off with several processes, which write to gradients themselves. The
+        same factor in both passes, as from an average over micro-batches, leaves the PSF right.
         """
-        candidates = (one for one in reversed(self.parameters) if one.requires_grad and 1 < one.numel() <= _SMALL)
+        candidates = (one for one in reversed(self.parameters) if one.requires_grad and 2 < one.numel() <= _SMALL)
         small = None if _has_processes() else next(candidates, None)
         if small is None:
             yield
