@@ -338,7 +338,7 @@ class Wrapper(Optimizer):
     def _look_at_model(self) -> None:
         self._gradients = Gradients(self.base, self.model)
         self._recorder.buffers = Buffers(self.model, self._recorder.save_others)
-        self._recorder.on_start, self._recorder.was_cleared = self._watch.begin_first_pass, self._watch.was_cleared
+        self._recorder.on_start = self._watch.begin_first_pass
         self._watch.parameters = self._gradients.all.parameters
         self._ranks = Ranks(self.model, self._gradients.all.parameters, self.sync)
 

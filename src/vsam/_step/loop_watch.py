@@ -52,11 +52,6 @@ class LoopWatch:
         if watched is not None:
             self._first = _Backwards(watched)
 
-    def was_cleared(self) -> bool:
-        """Return whether a backward pass left a gradient that is gone. Unknown with several processes."""
-        first = self._first
-        return first is not None and first.count > 0 and first.parameter.grad is None and not _has_processes()
-
     def begin_second_pass(
         self, model: nn.Module | None, recorder: FirstPassRecorder, abandon: Callable[[], object], undo: Undo
     ) -> None:

@@ -143,8 +143,6 @@ class FirstPassRecorder:
         self.buffers = Buffers(None)
         self.save_others: Callable[[], Restorer] | None = None
         self.on_start: Callable[[], object] | None = None
-        self.was_cleared: Callable[[], bool] = bool
-        """Whether the gradients of the passes so far are gone, as by `model.zero_grad()`."""
         self.forget()
 
     def forget(self) -> None:
@@ -167,7 +165,7 @@ class FirstPassRecorder:
             self.on_forward(kind)
         else:
             self.kinds.add(kind)
-            if all(kind) and (self.start.rng is None or self.is_stale or self.was_cleared()):
+            if all(kind) and (self.start.rng is None or self.is_stale):
                 self.is_stale, self.inputs = False, InputWatch()
                 rng = RngState({parameter.device for parameter in module.parameters()})
                 self.start = Start(rng, self.buffers.before_first_pass())
