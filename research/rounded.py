@@ -1,6 +1,6 @@
 """Quantization-aware training: does SAM help more if it perturbs the rounded weights, as SAQ does?
 
-Command: python -m research.rounded --model mobilenet-25 --out benchmarks/results/small/rounded-mobilenet-25.json
+Command: python -m research.rounded --model mobilenet-25 --out benchmarks/results/rounded-mobilenet-25.json
 Hardware: one CPU core, half an hour for mobilenet-25 and two hours for resnet20.
 Result: docs/methods/lsq.md. A row per seed for SGD, SAM and rounded SAM with each radius, and the fraction of integer
 weights that change under SAM's perturbation at the end of the run.
