@@ -216,19 +216,15 @@ class _Backwards:
         self.parameter, self.count = parameter, 0
         self._copies, self._copy = copies, torch.empty(0)
         self._version, self._id = -1, 0
-        itself = weakref.ref(self)
-
-        @_disable_dynamo  # compiled autograd would compile it again at every step
-        def hook(tensor: Tensor) -> None:
-            if (watch := itself()) is not None:
-                watch._count() if has_processes else watch._note(tensor)
-
-        has_processes = _has_processes()
-        name = "register_hook" if has_processes else "register_post_accumulate_grad_hook"
+        method: Callable[[_Backwards, Tensor], None] = _Backwards._note
+        register: Callable[..., Any] = parameter.register_post_accumulate_grad_hook
+        if _has_processes():
+            method, register = _Backwards._count, parameter.register_hook
+        handle = register(partial(_call, weakref.ref(self), method))
         # Ctrl-C may arrive before anybody can call it: then the hook ends with this object.
-        self.remove: Callable[[], object] = weakref.finalize(self, getattr(parameter, name)(hook).remove)
+        self.remove: Callable[[], object] = weakref.finalize(self, handle.remove)
 
-    def _count(self) -> None:
+    def _count(self, _: Tensor) -> None:
         """Count a pass whose gradient is about to be added."""
         self.count = 1 if self.parameter.grad is None else self.count + 1
 
@@ -261,6 +257,13 @@ class _Backwards:
             return math.nan
         is_scaled = torch.allclose(new, factor * old, rtol=1e-2, atol=0)
         return factor if is_scaled or torch.equal(new, old.clamp(-largest, largest)) else 1.0
+
+
+@_disable_dynamo  # compiled autograd would compile it again at every step
+def _call(watch: "weakref.ref[_Backwards]", method: Callable[[_Backwards, Tensor], None], tensor: Tensor) -> None:
+    found = watch()
+    if found is not None:
+        method(found, tensor)
 
 
 class _Abandoning:
