@@ -266,3 +266,22 @@ def test_a_rule_is_told_of_the_steps_at_its_offset() -> None:
     assert run.optimizer.when.told == [False, False, False, True, False, False]
     assert other.optimizer.when.told == [True, False, False, True, False, False]
     assert (run.optimizer.num_samples, other.optimizer.num_samples) == (0, 2)
+
+
+@pytest.mark.parametrize("is_adaptive", [False, True])
+def test_maximizing_the_negative_is_minimizing(is_adaptive: bool) -> None:
+    trained = []
+    for sign in (1.0, -1.0):
+        weight = torch.nn.Parameter(torch.tensor([[0.5, -1.0], [2.0, 0.3]], dtype=torch.float64))
+        base = torch.optim.SGD([weight], lr=0.1, momentum=0.9, maximize=sign < 0)
+        optimizer = vsam.MSAM(base, rho=0.4, adaptive=is_adaptive)
+
+        def closure(weight: torch.nn.Parameter = weight, sign: float = sign) -> torch.Tensor:
+            loss = sign * weight.pow(4).sum()
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss
+
+        for _ in range(5):
+            optimizer.step(closure)
+        trained.append(weight.detach())
+    torch.testing.assert_close(*trained, rtol=1e-12, atol=0)
