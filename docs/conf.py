@@ -18,7 +18,7 @@ SITEMAP = {
         *("guide", "first-steps", "coming-from", "choosing", "when", "when-not", "loops/*", "using", "is-it-working"),
         *("flatness", "costs", "gallery/index", "troubleshooting", "questions", "limits"),
     ],
-    "Methods": ["methods/*", "frontier", "reproduction"],
+    "Methods": ["methods/*", "reproduction"],
     "Lab": ["lab", "your-own", "tuning", "studies", "commands"],
     "API": ["api/*"],
     "Change it": ["design", "writing-a-part", "contributing", "changelog"],

@@ -28,7 +28,7 @@ def script():
     return runpy.run_path(str(REPOSITORY / "scripts/keep_studies.py"))
 
 
-@pytest.mark.parametrize("page", ["docs/reproduction.md", "docs/frontier.md"])
+@pytest.mark.parametrize("page", ["docs/reproduction.md", "research/frontier.md"])
 def test_tables_on_pages_are_those_of_the_results(script, page):
     text = (REPOSITORY / page).read_text(encoding="utf-8")
     assert script["BLOCK"].search(text)

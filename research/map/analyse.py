@@ -1,4 +1,4 @@
-"""The map's numbers, table and figure, from the finished runs.
+"""The map's numbers, tables and figure, from the finished runs.
 
 python -m research.map.analyse --write        results/map.json, docs/figures/map.svg, and the tables of docs/when.md
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, cast
 
 from research.map.plan import HERE, Choice, Line, Plan, Results, Setting, read_plan
 from research.map.run import read_results
@@ -35,7 +35,16 @@ NAMES = {
 }
 CHEAP = ("vsam-budget", "sam-late", "msam-adaptive", "ema")
 SHOWN = ("sam", *CHEAP)
-FAMILIES = {"resnet8": "ResNet", "resnet20": "ResNet", "vit": "ViT", "efficientnet-lite0": "fine-tuned"}
+MEASURES: dict[str, Callable[[Line], float | None]] = {
+    "gain": lambda line: line["accuracy"],
+    "early_gain": lambda line: line["early"] and line["early"]["accuracy"],
+    "loss_gain": lambda line: line["loss"],
+    "four_bits_gain": lambda line: line["four_bits"],
+}
+"""What is compared: accuracy after the last epoch, and at the epoch chosen on held-out images; test loss; 4 bits."""
+FAMILIES = {"resnet8": ("ResNet, SGD", 1), "resnet20": ("ResNet, SGD", 1), "vit": ("ViT, AdamW", 2)}
+FINE_TUNED = ("fine-tuned, AdamW", 4)
+"""Words of the legend, and places of their colours in the palette."""
 
 Numbers = Mapping[str, Any]
 
@@ -51,6 +60,7 @@ def analyse(plan: Plan, folder: Path) -> dict[str, Any]:
                 environments[json.dumps(line["environment"], sort_keys=True)] = line["environment"]
     return {
         "settings": settings,
+        "order": _order(settings),
         "missing": [name for name in plan.settings if name not in {one["setting"] for one in settings}],
         "changes": plan.content["changes"],
         "environments": list(environments.values()),
@@ -62,12 +72,6 @@ def _setting(plan: Plan, setting: Setting, done: Results) -> dict[str, Any]:
     lines = _confirmed(plan, setting, done, chosen)
     seeds = sorted(seed for seed in lines["base"] if all(seed in found for found in lines.values()))
     base = {seed: lines["base"][seed] for seed in seeds}
-    values: dict[str, Callable[[Line], float | None]] = {
-        "gain": lambda line: line["accuracy"],
-        "early_gain": lambda line: line["early"]["accuracy"],
-        "loss_gain": lambda line: line["loss"],
-        "four_bits_gain": lambda line: line["four_bits"],
-    }
     methods = {}
     for name, found in lines.items():
         if name == "base":
@@ -75,9 +79,11 @@ def _setting(plan: Plan, setting: Setting, done: Results) -> dict[str, Any]:
         rows = {seed: found[seed] for seed in seeds}
         methods[name] = {
             "passes": fmean(line["passes"] for line in rows.values()) * (2 if name == "long" else 1),
-            "cpu_ratio": median(rows[seed]["cpu_seconds"] / base[seed]["cpu_seconds"] for seed in seeds),
+            "cpu_ratio": median(rows[seed]["cpu_seconds"] / base[seed]["cpu_seconds"] for seed in seeds)
+            if all(line["cpu_seconds"] for line in rows.values())
+            else None,
             "accuracy": fmean(line["accuracy"] for line in rows.values()),
-            **{key: _difference(rows, base, value) for key, value in values.items() if _has(rows, value)},
+            **{key: _difference(rows, base, value) for key, value in MEASURES.items()},
         }
     sam = methods["sam"]["gain"]
     train, test = (fmean(number(line) for line in base.values()) for number in (_train_accuracy, _test_accuracy))
@@ -116,21 +122,23 @@ def _confirmed(
             name = "long" if run.epochs > setting.epochs else run.method
             lines.setdefault(name, {})[run.seed] = dict(line)
     base = lines["base"]
-    # The average follows the base at no pass; its time was not counted. Its early epoch was not chosen.
-    lines["ema"] = {seed: {**line, **line["averages"][0], "early": None} for seed, line in base.items()}
-    lines["early"] = {seed: {**line, **line["early"]} for seed, line in base.items()}
+    # Both follow from the base's run: they were not timed, and no earlier epoch was chosen.
+    shared = {"cpu_seconds": None, "early": None}
+    lines["ema"] = {seed: {**line, **line["averages"][0], **shared} for seed, line in base.items()}
+    for seed, line in base.items():
+        passes = line["early"]["epoch"] / setting.epochs
+        lines.setdefault("early", {})[seed] = {**line, **line["early"], **shared, "passes": passes}
     return lines
 
 
-def _has(rows: Mapping[int, Line], value: Callable[[Line], float | None]) -> bool:
-    try:
-        return all(value(line) is not None for line in rows.values())
-    except TypeError:  # there is no early epoch of an average
-        return False
-
-
-def _difference(rows: Mapping[int, Line], base: Mapping[int, Line], value: Callable[[Line], Any]) -> Numbers | None:
-    found = difference({s: value(line) for s, line in rows.items()}, {s: value(line) for s, line in base.items()})
+def _difference(
+    rows: Mapping[int, Line], base: Mapping[int, Line], value: Callable[[Line], float | None]
+) -> Numbers | None:
+    """Return what the rows have more than the base. None if one of them has no such value."""
+    ours, theirs = ({seed: value(line) for seed, line in found.items()} for found in (rows, base))
+    if None in ours.values() or None in theirs.values():
+        return None
+    found = difference(cast("dict[int, float]", ours), cast("dict[int, float]", theirs))
     return found and {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
 
 
@@ -144,6 +152,20 @@ def _claims(lines: Mapping[str, Mapping[int, Line]], seeds: Sequence[int]) -> di
         assert found is not None
         claims[name] = {"over_half_of_sams_gain": found.mean, "lower_bound": found.low, "holds": found.low > 0}
     return claims
+
+
+def _order(settings: Sequence[Numbers]) -> dict[str, Any]:
+    """Return how the gains follow the base's overfitting over all settings: Spearman's correlation and its p-value."""
+    from scipy import stats
+
+    if len(settings) < 3:
+        return {}
+    gaps = [row["base"]["gap"] for row in settings]
+    found = {}
+    for name in SHOWN:
+        rank = stats.spearmanr(gaps, [row["methods"][name]["gain"]["mean"] for row in settings])
+        found[name] = {"rank_correlation": float(rank.statistic), "p": float(rank.pvalue)}
+    return found
 
 
 def _test_accuracy(line: Line) -> float:
@@ -160,50 +182,100 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def draw(content: Numbers) -> Any:
-    """Draw gain against overfitting: a panel per method, and a number per setting."""
+    """Draw gain against overfitting: SAM with the settings' numbers, and a small panel for each cheaper method."""
     from matplotlib.figure import Figure
 
     from vsam.lab.report.figures import PALETTE, drawing_style
 
+    rows = content["settings"]
     with drawing_style():
-        figure = Figure(figsize=(3.7, 1.75 * len(SHOWN)), layout="constrained")
-        panels = figure.subplots(len(SHOWN), sharex=True)
-        for axes, name in zip(panels, SHOWN, strict=True):
+        figure = Figure(figsize=(3.7, 5.8), layout="constrained")
+        panels = figure.subplot_mosaic([["sam", "sam"], CHEAP[:2], CHEAP[2:]], sharex=True, height_ratios=[1.6, 1, 1])
+        means = [row["methods"][name]["gain"]["mean"] for row in rows for name in SHOWN]
+        room = 0.35 * (max(means) - min(means)) + 0.5
+        for name, axes in panels.items():
             axes.axhline(0, lw=1, color="#1d2126")
-            for number, row in enumerate(content["settings"], start=1):
+            for number, row in enumerate(rows, start=1):
                 gain, x = row["methods"][name]["gain"], row["base"]["gap"]
-                family = FAMILIES.get(row["model"], "fine-tuned")
-                place = {"ResNet": 1, "ViT": 2, "fine-tuned": 4}[family]
-                errors = [[gain["mean"] - gain["low"]], [gain["high"] - gain["mean"]]]
-                axes.errorbar(x, gain["mean"], errors, fmt="o", color=PALETTE[place][0], elinewidth=0.8, ms=3.5)
-                axes.annotate(str(number), (x, gain["mean"]), (3, 2), textcoords="offset points", fontsize=6.5)
-            passes = fmean(row["methods"][name]["passes"] for row in content["settings"])
-            axes.set_title(f"{NAMES[name]}, {passes:.1f} passes per step", loc="left", fontsize=8.5)
-            axes.margins(0.06, 0.12)
-        panels[len(SHOWN) // 2].set_ylabel("gain over the tuned base, points of test accuracy")
-        panels[-1].set_xlabel("overfitting of the base: training minus test accuracy, points")
+                color = PALETTE[FAMILIES.get(row["model"], FINE_TUNED)[1]][0]
+                is_decided = gain["low"] > 0 or gain["high"] < 0
+                axes.plot([x, x], [gain["low"], gain["high"]], lw=0.8, color=color)
+                face = color if is_decided else "white"
+                axes.plot(x, gain["mean"], "o", color=color, mfc=face, ms=5 if name == "sam" else 3.5)
+                if name == "sam":
+                    axes.annotate(str(number), (x, gain["mean"]), (4, 1), textcoords="offset points", fontsize=7.5)
+            passes = fmean(row["methods"][name]["passes"] for row in rows)
+            axes.set_title(f"{NAMES[name]}: {passes:.1f} pass{'es' * (passes > 1.05)}", loc="left", fontsize=8.5)
+            axes.set_ylim(min(means) - room, max(means) + room)
+        panels["sam"].set_ylabel("gain over the tuned base, points")
+        for color, words in sorted({(PALETTE[place][0], words) for words, place in (*FAMILIES.values(), FINE_TUNED)}):
+            panels["sam"].plot([], [], "o", color=color, ms=5, label=words)
+        panels["sam"].legend(fontsize=7.5, loc="best", frameon=False, handletextpad=0.1, borderaxespad=0.2)
+        figure.supxlabel("training minus test accuracy of the base, points", fontsize=8.5)
     return figure
 
 
 def pages(content: Numbers) -> dict[str, str]:
-    """Return the tables of the page: the gains, and what was tuned and measured besides."""
-    rows, more = [], []
+    """Return the tables of the page by name."""
+    rows = content["settings"]
+    gains, facts = [], []
+    for number, row in enumerate(rows, start=1):
+        base, methods, chosen = row["base"], row["methods"], row["chosen"]
+        memorised = "–" if base["memorised"] is None else f"{base['memorised']:.0f}"
+        gains.append([str(number), _words(row), f"{base['train_accuracy']:.0f} / {base['accuracy']:.1f}", memorised])
+        gains[-1] += [_gain(methods[name]["gain"]) for name in (*SHOWN, "long", "early")]
+        facts.append([str(number), _gain(methods["sam"]["early_gain"]), _gain(methods["sam"]["loss_gain"], 2)])
+        facts[-1] += [_gain(methods["sam"]["four_bits_gain"]), f"{chosen['lr']:g}, {chosen['weight_decay']:g}"]
+        facts[-1] += [", ".join(f"{chosen[name]:g}" for name in SHOWN[:-1]), f"{chosen['horizon']:g}"]
+        facts[-1] += [", ".join(NAMES.get(name, name.replace("_", " ")) for name in row["at_end"]) or "–"]
+    names = [NAMES[name] for name in (*SHOWN, "long", "early")]
+    heads = ["", "setting", "base: training / test %", "wrong labels memorised %", *names]
+    more = ["", "SAM: epoch chosen", "SAM: test loss", "SAM: 4 bits", "lr, weight decay"]
+    more += ["ρ: SAM, vSAM, late, MSAM", "horizon", "best at an end"]
+    return {
+        "gain": markdown_table([heads, *gains], left=2).rstrip(),
+        "count": _counts(rows),
+        "claims": _verdicts(content),
+        "more": markdown_table([more, *facts]).rstrip(),
+    }
+
+
+def _counts(rows: Sequence[Numbers]) -> str:
+    """Return for each method its cost, and in how many settings it is better, undecided and worse."""
+    heads = ["", "passes", "CPU time", "accuracy", "at the chosen epoch", "test loss", "4 bits"]
+    lines = []
+    for name in (*SHOWN, "long", "early"):
+        found = [row["methods"][name] for row in rows]
+        times = [one["cpu_ratio"] for one in found if one["cpu_ratio"]]
+        passes = fmean(one["passes"] for one in found)
+        lines.append([NAMES[name], f"{passes:.2f}", f"{median(times):.2f}" if times else "–"])
+        for key in MEASURES:
+            signs = [_sign(one[key], better=-1 if key == "loss_gain" else 1) for one in found if one[key]]
+            lines[-1].append(" / ".join(str(signs.count(sign)) for sign in (1, 0, -1)) if signs else "–")
+    return markdown_table([heads, *lines]).rstrip()
+
+
+def _sign(gain: Numbers, better: int) -> int:
+    return better if gain["low"] > 0 else -better if gain["high"] < 0 else 0
+
+
+def _verdicts(content: Numbers) -> str:
+    """Return what the rules allow to say, and whether the gains follow the base's overfitting."""
+    lines = []
+    for name, found in content["order"].items():
+        lines.append([NAMES[name], f"{found['rank_correlation']:+.2f}", f"{found['p']:.2g}"])
+    text = [markdown_table([["", "rank correlation of gain and overfitting", "p"], *lines]).rstrip()]
     for number, row in enumerate(content["settings"], start=1):
-        base, methods = row["base"], row["methods"]
-        rows.append([str(number), _words(row), f"{base['train_accuracy']:.0f} / {base['accuracy']:.1f}"])
-        rows[-1] += [_gain(methods[name]["gain"]) for name in (*SHOWN, "long")]
-        more.append([str(number), f"{base['early_accuracy'] - base['accuracy']:+.1f}"])
-        more[-1] += [
-            _gain(methods["sam"][key], digits)
-            for key, digits in (("early_gain", 1), ("loss_gain", 2), ("four_bits_gain", 1))
-        ]
-        more[-1] += [", ".join(f"{row['chosen'][key]:g}" for key in ("lr", "weight_decay"))]
-        more[-1] += [", ".join(f"{row['chosen'][name]:g}" for name in SHOWN[:-1]), f"{row['chosen']['horizon']:g}"]
-        more[-1] += [", ".join(NAMES.get(name, name) for name in row["at_end"]) or "–"]
-    gains = ["", "setting", "base: training / test %", *(NAMES[name] for name in (*SHOWN, "long"))]
-    facts = ["", "base stopped early", "SAM, epoch chosen", "SAM, test loss", "SAM, 4 bits", "lr, weight decay"]
-    facts += ["rho: SAM, vSAM, late, MSAM", "horizon", "at an end"]
-    return {"gain": markdown_table([gains, *rows], left=2).rstrip(), "more": markdown_table([facts, *more]).rstrip()}
+        if len(row["seeds"]) > 3:
+            gain = _gain(row["methods"]["sam"]["gain"])
+            said = "the gate is passed" if row["gate"] else "the gate is not passed, so nothing is claimed"
+            item = f"- Setting {number} ({_words(row)}): SAM {gain} points: {said}."
+            for name, claim in row["claims"].items():
+                keeps = "keeps" if claim["holds"] else "is not shown to keep"
+                over, bound = claim["over_half_of_sams_gain"], claim["lower_bound"]
+                item += f" {NAMES[name]} {keeps} half of it ({over:+.1f} above half, lower bound {bound:+.1f})."
+            text.append(item)
+    return "\n\n".join([text[0], "\n".join(text[1:])]).rstrip()
 
 
 def _gain(found: Numbers | None, digits: int = 1) -> str:

@@ -90,7 +90,7 @@ def test_pages_fit_a_screen_and_a_phone(site: Path, browser: Any, width: int) ->
         "commands",
         "design",
         "loops/lightning",
-        "frontier",
+        "when",
         "guide",
         "troubleshooting",
         "when-not",
