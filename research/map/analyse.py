@@ -1,6 +1,7 @@
 """The map's numbers, tables and figure, from the finished runs.
 
-python -m research.map.analyse --write        results/map.json, docs/figures/map.svg, and the tables of docs/when.md
+python -m research.map.analyse --write        results/map.json, docs/figures/map.svg, the tables of docs/when.md, and
+                                              src/vsam/lab/map.json, which `vsam check --accuracy` reads
 
 The rules are in plan.toml. A setting is on the map when all runs of its three seeds are finished.
 """
@@ -20,10 +21,11 @@ from vsam.lab.files import write_atomically
 from vsam.lab.report.tables import markdown_table
 from vsam.lab.statistics import difference
 
-__all__ = ["analyse", "draw", "main", "pages"]
+__all__ = ["analyse", "draw", "filled", "for_check", "main", "pages"]
 
 ROOT = HERE.parents[1]
 FIGURE, PAGE, NUMBERS = ROOT / "docs" / "figures" / "map", ROOT / "docs" / "when.md", HERE / "results" / "map.json"
+GAINS = ROOT / "src" / "vsam" / "lab" / "map.json"
 NAMES = {
     "sam": "SAM",
     "vsam-budget": "vSAM (budget 0.2)",
@@ -58,11 +60,13 @@ def analyse(plan: Plan, folder: Path) -> dict[str, Any]:
             settings.append(_setting(plan, setting, done))
             for line in done.lines.values():
                 environments[json.dumps(line["environment"], sort_keys=True)] = line["environment"]
+    settings.sort(key=lambda row: row["base"]["gap"])
     return {
         "settings": settings,
         "order": _order(settings),
         "missing": [name for name in plan.settings if name not in {one["setting"] for one in settings}],
         "changes": plan.content["changes"],
+        "eight_seeds": plan.content["eight_seeds"],
         "environments": list(environments.values()),
     }
 
@@ -189,7 +193,7 @@ def draw(content: Numbers) -> Any:
 
     rows = content["settings"]
     with drawing_style():
-        figure = Figure(figsize=(3.7, 5.8), layout="constrained")
+        figure = Figure(figsize=(3.7, 6.2), layout="constrained")
         panels = figure.subplot_mosaic([["sam", "sam"], CHEAP[:2], CHEAP[2:]], sharex=True, height_ratios=[1.6, 1, 1])
         means = [row["methods"][name]["gain"]["mean"] for row in rows for name in SHOWN]
         room = 0.35 * (max(means) - min(means)) + 0.5
@@ -205,7 +209,8 @@ def draw(content: Numbers) -> Any:
                 if name == "sam":
                     axes.annotate(str(number), (x, gain["mean"]), (4, 1), textcoords="offset points", fontsize=7.5)
             passes = fmean(row["methods"][name]["passes"] for row in rows)
-            axes.set_title(f"{NAMES[name]}: {passes:.1f} pass{'es' * (passes > 1.05)}", loc="left", fontsize=8.5)
+            cost = f"{passes:.1f} passes per step" if passes > 1.05 else "1 pass per step"
+            axes.set_title(f"{NAMES[name]}\n{cost}", loc="left", fontsize=8.5)
             axes.set_ylim(min(means) - room, max(means) + room)
         panels["sam"].set_ylabel("gain over the tuned base, points")
         for color, words in sorted({(PALETTE[place][0], words) for words, place in (*FAMILIES.values(), FINE_TUNED)}):
@@ -237,7 +242,28 @@ def pages(content: Numbers) -> dict[str, str]:
         "count": _counts(rows),
         "claims": _verdicts(content),
         "more": markdown_table([more, *facts]).rstrip(),
+        "changes": "\n".join(f"- {change}" for change in content["changes"]),
     }
+
+
+def for_check(content: Numbers) -> list[dict[str, Any]]:
+    """Return what `vsam check --accuracy` shows of the settings."""
+    return [
+        {
+            "setting": f"{number} {_words(row)}".partition("; n =")[0],
+            "n": len(row["seeds"]),
+            "gap": round(row["base"]["gap"], 4),
+            "gains": {NAMES[name]: row["methods"][name]["gain"] for name in SHOWN},
+        }
+        for number, row in enumerate(content["settings"], start=1)
+    ]
+
+
+def filled(text: str, content: Numbers) -> str:
+    """Return the page with its tables as the numbers have them."""
+    for name, table in pages(content).items():
+        text = re.sub(rf"(?s)(?<=<!-- map: {name} -->\n\n).*?(?=\n\n<!-- end -->)", lambda _, found=table: found, text)
+    return text
 
 
 def _counts(rows: Sequence[Numbers]) -> str:
@@ -266,7 +292,7 @@ def _verdicts(content: Numbers) -> str:
         lines.append([NAMES[name], f"{found['rank_correlation']:+.2f}", f"{found['p']:.2g}"])
     text = [markdown_table([["", "rank correlation of gain and overfitting", "p"], *lines]).rstrip()]
     for number, row in enumerate(content["settings"], start=1):
-        if len(row["seeds"]) > 3:
+        if row["setting"] in content["eight_seeds"] and len(row["seeds"]) > 7:
             gain = _gain(row["methods"]["sam"]["gain"])
             said = "the gate is passed" if row["gate"] else "the gate is not passed, so nothing is claimed"
             item = f"- Setting {number} ({_words(row)}): SAM {gain} points: {said}."
@@ -300,19 +326,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--write", action="store_true", help="renew the JSON, the figure and the page")
     given = parser.parse_args(arguments)
     content = analyse(read_plan(), given.out)
-    tables = pages(content)
     if not given.write:
-        print("\n\n".join(tables.values()))
+        print("\n\n".join(pages(content).values()))
         return
     from vsam.lab.report.figures import save
 
     write_atomically(given.out / NUMBERS.name, json.dumps(content, indent=1) + "\n")
-    if content["settings"]:
-        save(draw(content), FIGURE)
-    text = PAGE.read_text(encoding="utf-8")
-    for name, table in tables.items():
-        text = re.sub(rf"(?s)(?<=<!-- map: {name} -->\n\n).*?(?=\n\n<!-- end -->)", lambda _, found=table: found, text)
-    write_atomically(PAGE, text)
+    write_atomically(GAINS, json.dumps(for_check(content), indent=1) + "\n")
+    save(draw(content), FIGURE)[1].unlink()  # pages show the SVG
+    write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8"), content))
 
 
 if __name__ == "__main__":

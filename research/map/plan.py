@@ -207,7 +207,7 @@ class Plan:
 
         def score(value: float) -> float | None:
             lines = [done.get(run) for run in runs(value)]
-            return fmean(line["held_out_accuracy"] for line in lines if line) if all(lines) else None
+            return _mean(line["held_out_accuracy"] for line in lines if line) if all(lines) else None
 
         missing, choice = explore(values, score, self.content["extensions"])
         return [run for value in missing for run in runs(value) if done.get(run) is None], choice
@@ -222,10 +222,15 @@ class Plan:
     def _choose_horizon(self, setting: Setting, done: Results, lr: float, weight_decay: float) -> Choice:
         lines = [done.get(run) for run in self._trials(setting, "base", lr, weight_decay, 0.0)]
         scores = {
-            horizon: fmean(line["averages"][place]["held_out_accuracy"] for line in lines if line)
+            horizon: _mean(line["averages"][place]["held_out_accuracy"] for line in lines if line)
             for place, horizon in enumerate(self.content["horizons"])
         }
         return Choice(max(scores, key=scores.__getitem__), is_at_end=False)
+
+
+def _mean(values: Iterable[float]) -> float:
+    """Return the mean, equal for equal sums."""
+    return round(fmean(values), 6)
 
 
 def read_plan(path: Path = HERE / "plan.toml") -> Plan:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.optim.swa_utils import AveragedModel
 
 import vsam
 from research.map.models import build
@@ -175,8 +175,12 @@ def _step(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: Tensor, la
 
 def _average(model: nn.Module, num_steps: float) -> AveragedModel:
     """Return an average of the weights and buffers over about the last `num_steps` steps."""
-    follow = get_ema_multi_avg_fn(max(0.0, 1 - 1 / num_steps))  # type: ignore[no-untyped-call]
-    return AveragedModel(model, multi_avg_fn=follow, use_buffers=True)
+    rate = min(1.0, 1 / num_steps)
+
+    def follow(average: Tensor, value: Tensor, _: Tensor | int) -> Tensor:
+        return torch.lerp(average, value, rate) if value.is_floating_point() else value
+
+    return AveragedModel(model, avg_fn=follow, use_buffers=True)
 
 
 def _held_out(model: nn.Module, images: Any) -> dict[str, Any]:
@@ -194,7 +198,9 @@ def _test(model: nn.Module, images: Any) -> dict[str, Any]:
 def _memorised(model: nn.Module, images: Any) -> dict[str, Any]:
     """Return training accuracy on the labels trained on, on the right ones, and the fraction of wrong ones learned."""
     model.eval()
-    predicted = torch.cat([model(inputs).argmax(1) for inputs, _, _ in images.again])
+    predicted = torch.empty_like(images.labels)
+    for inputs, _, indices in images.again:
+        predicted[indices] = model(inputs).argmax(1)
     is_wrong = images.labels != images.right_labels
     return {
         "accuracy": _percent(predicted == images.labels),
