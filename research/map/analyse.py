@@ -1,7 +1,7 @@
 """The map's numbers, tables and figure, from the finished runs.
 
-python -m research.map.analyse --write        results/map.json, docs/figures/map.svg, the tables of docs/when.md, and
-                                              src/vsam/lab/map.json, which `vsam check --accuracy` reads
+python -m research.map.analyse --write     results/map.json, docs/figures/map.svg, the tables of docs/when.md and of the
+                                           README, and src/vsam/lab/map.json, which `vsam check --accuracy` reads
 
 The rules are in plan.toml. A setting is on the map when all runs of its three seeds are finished.
 """
@@ -24,7 +24,8 @@ from vsam.lab.statistics import difference
 __all__ = ["analyse", "draw", "filled", "for_check", "main", "pages"]
 
 ROOT = HERE.parents[1]
-FIGURE, PAGE, NUMBERS = ROOT / "docs" / "figures" / "map", ROOT / "docs" / "when.md", HERE / "results" / "map.json"
+FIGURE, NUMBERS = ROOT / "docs" / "figures" / "map", HERE / "results" / "map.json"
+PAGES = (ROOT / "docs" / "when.md", ROOT / "README.md")
 GAINS = ROOT / "src" / "vsam" / "lab" / "map.json"
 NAMES = {
     "sam": "SAM",
@@ -44,6 +45,20 @@ MEASURES: dict[str, Callable[[Line], float | None]] = {
     "four_bits_gain": lambda line: line["four_bits"],
 }
 """What is compared: accuracy after the last epoch, and at the epoch chosen on held-out images; test loss; 4 bits."""
+MODELS = {
+    "resnet8": "ResNet-8",
+    "resnet20": "ResNet-20",
+    "vit": "ViT",
+    "efficientnet-lite0": "EfficientNet-Lite0",
+    "minilm": "MiniLM",
+    "minilm-lora": "MiniLM with LoRA",
+}
+CHOSEN = {
+    "lr": "lr",
+    "weight_decay": "weight decay",
+    **{name: f"ρ of {NAMES[name]}" for name in SHOWN[:-1]},
+    "horizon": "horizon of the average",
+}
 FAMILIES = {"resnet8": ("ResNet, SGD", 1), "resnet20": ("ResNet, SGD", 1), "vit": ("ViT, AdamW", 2)}
 FINE_TUNED = ("fine-tuned, AdamW", 4)
 """Words of the legend, and places of their colours in the palette."""
@@ -61,7 +76,7 @@ def analyse(plan: Plan, folder: Path) -> dict[str, Any]:
             for line in done.lines.values():
                 environments[json.dumps(line["environment"], sort_keys=True)] = line["environment"]
     settings.sort(key=lambda row: row["base"]["gap"])
-    return {
+    found = {
         "settings": settings,
         "order": _order(settings),
         "missing": [name for name in plan.settings if name not in {one["setting"] for one in settings}],
@@ -69,6 +84,16 @@ def analyse(plan: Plan, folder: Path) -> dict[str, Any]:
         "eight_seeds": plan.content["eight_seeds"],
         "environments": list(environments.values()),
     }
+    return cast("dict[str, Any]", _rounded(found))
+
+
+def _rounded(found: Any) -> Any:
+    """Return JSON's values with floats of six decimals, which are the same with every version of every library."""
+    if isinstance(found, Mapping):
+        return {key: _rounded(value) for key, value in found.items()}
+    if isinstance(found, list | tuple):
+        return [_rounded(value) for value in found]
+    return round(found, 6) if isinstance(found, float) else found
 
 
 def _setting(plan: Plan, setting: Setting, done: Results) -> dict[str, Any]:
@@ -207,7 +232,8 @@ def draw(content: Numbers) -> Any:
                 face = color if is_decided else "white"
                 axes.plot(x, gain["mean"], "o", color=color, mfc=face, ms=5 if name == "sam" else 3.5)
                 if name == "sam":
-                    axes.annotate(str(number), (x, gain["mean"]), (4, 1), textcoords="offset points", fontsize=7.5)
+                    place = (4, 2) if number % 2 else (4, -8)
+                    axes.annotate(str(number), (x, gain["mean"]), place, textcoords="offset points", fontsize=7.5)
             passes = fmean(row["methods"][name]["passes"] for row in rows)
             cost = f"{passes:.1f} passes per step" if passes > 1.05 else "1 pass per step"
             axes.set_title(f"{NAMES[name]}\n{cost}", loc="left", fontsize=8.5)
@@ -223,36 +249,40 @@ def draw(content: Numbers) -> Any:
 def pages(content: Numbers) -> dict[str, str]:
     """Return the tables of the page by name."""
     rows = content["settings"]
-    gains, facts = [], []
+    gains, more, chosen = [], [], []
     for number, row in enumerate(rows, start=1):
-        base, methods, chosen = row["base"], row["methods"], row["chosen"]
+        base, methods = row["base"], row["methods"]
         memorised = "–" if base["memorised"] is None else f"{base['memorised']:.0f}"
-        gains.append([str(number), _words(row), f"{base['train_accuracy']:.0f} / {base['accuracy']:.1f}", memorised])
-        gains[-1] += [_gain(methods[name]["gain"]) for name in (*SHOWN, "long", "early")]
-        facts.append([str(number), _gain(methods["sam"]["early_gain"]), _gain(methods["sam"]["loss_gain"], 2)])
-        facts[-1] += [_gain(methods["sam"]["four_bits_gain"]), f"{chosen['lr']:g}, {chosen['weight_decay']:g}"]
-        facts[-1] += [", ".join(f"{chosen[name]:g}" for name in SHOWN[:-1]), f"{chosen['horizon']:g}"]
-        facts[-1] += [", ".join(NAMES.get(name, name.replace("_", " ")) for name in row["at_end"]) or "–"]
-    names = [NAMES[name] for name in (*SHOWN, "long", "early")]
-    heads = ["", "setting", "base: training / test %", "wrong labels memorised %", *names]
-    more = ["", "SAM: epoch chosen", "SAM: test loss", "SAM: 4 bits", "lr, weight decay"]
-    more += ["ρ: SAM, vSAM, late, MSAM", "horizon", "best at an end"]
+        gains.append([f"{number}. {_words(row)}", f"{base['train_accuracy']:.0f} / {base['accuracy']:.1f}"])
+        gains[-1] += [_gain(methods[name]["gain"]) for name in (*SHOWN, "long")]
+        more.append([str(number), memorised, _gain(methods["early"]["gain"]), _gain(methods["sam"]["early_gain"])])
+        more[-1] += [_gain(methods["sam"]["loss_gain"], 2), _gain(methods["sam"]["four_bits_gain"])]
+        chosen.append([str(number), *(_choice(row, name) for name in CHOSEN)])
+    names = [NAMES[name] for name in (*SHOWN, "long")]
+    others = ["wrong labels memorised %", "base stopped early", "SAM, chosen epoch", "SAM, test loss", "SAM, 4 bits"]
     return {
-        "gain": markdown_table([heads, *gains], left=2).rstrip(),
+        "answer": _answer(content),
+        "gain": markdown_table([["setting", "base: training / test %", *names], *gains]).rstrip(),
         "count": _counts(rows),
         "claims": _verdicts(content),
-        "more": markdown_table([more, *facts]).rstrip(),
+        "more": markdown_table([["", *others], *more]).rstrip(),
+        "chosen": markdown_table([["", *CHOSEN.values()], *chosen]).rstrip(),
         "changes": "\n".join(f"- {change}" for change in content["changes"]),
     }
+
+
+def _choice(row: Numbers, name: str) -> str:
+    """Return a chosen value, with a star if it is still at an end of its list."""
+    return f"{row['chosen'][name]:g}{' *' if name in row['at_end'] else ''}"
 
 
 def for_check(content: Numbers) -> list[dict[str, Any]]:
     """Return what `vsam check --accuracy` shows of the settings."""
     return [
         {
-            "setting": f"{number} {_words(row)}".partition("; n =")[0],
+            "setting": f"{number}. {_words(row)}".partition(", n =")[0],
             "n": len(row["seeds"]),
-            "gap": round(row["base"]["gap"], 4),
+            "gap": row["base"]["gap"],
             "gains": {NAMES[name]: row["methods"][name]["gain"] for name in SHOWN},
         }
         for number, row in enumerate(content["settings"], start=1)
@@ -263,6 +293,19 @@ def filled(text: str, content: Numbers) -> str:
     """Return the page with its tables as the numbers have them."""
     for name, table in pages(content).items():
         text = re.sub(rf"(?s)(?<=<!-- map: {name} -->\n\n).*?(?=\n\n<!-- end -->)", lambda _, found=table: found, text)
+    return text
+
+
+def _answer(content: Numbers) -> str:
+    """Return in how many settings SAM and its rivals are better and worse than the base."""
+    rows = content["settings"]
+    parts = []
+    for name in (*SHOWN, "long"):
+        signs = [_sign(row["methods"][name]["gain"], better=1) for row in rows]
+        parts.append("{} {}, {} and {}".format(NAMES[name], *map(signs.count, (1, -1, 0))))
+    text = f"Of {len(rows)} settings, how many are better than the tuned base, worse and undecided: {'; '.join(parts)}."
+    if content["missing"]:
+        text += f" The map is not complete: {len(content['missing'])} more settings of the plan are still to be run."
     return text
 
 
@@ -307,7 +350,7 @@ def _verdicts(content: Numbers) -> str:
 def _gain(found: Numbers | None, digits: int = 1) -> str:
     if found is None:
         return "–"
-    return f"{found['mean']:+.{digits}f} ({found['low']:+.{digits}f} to {found['high']:+.{digits}f})"
+    return f"{found['mean']:+.{digits}f}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{found['high'] - found['mean']:.{digits}f}"
 
 
 def _words(row: Numbers) -> str:
@@ -316,7 +359,8 @@ def _words(row: Numbers) -> str:
     parts += ["augmented"] if row.get("augment") else []
     parts += [f"{row['noise']:.0%} wrong".replace("%", " %")] if row.get("noise") else []
     data = row["data"].replace("cifar", "CIFAR-").replace("-sentences", " sentences")
-    return f"{row['model']}, {data}: {', '.join(parts)}; n = {len(row['seeds'])}"
+    parts += [f"n = {len(row['seeds'])}"] if len(row["seeds"]) > 3 else []
+    return f"{MODELS[row['model']]}, {data}: {', '.join(parts)}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -334,7 +378,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     write_atomically(given.out / NUMBERS.name, json.dumps(content, indent=1) + "\n")
     write_atomically(GAINS, json.dumps(for_check(content), indent=1) + "\n")
     save(draw(content), FIGURE)[1].unlink()  # pages show the SVG
-    write_atomically(PAGE, filled(PAGE.read_text(encoding="utf-8"), content))
+    for page in PAGES:
+        write_atomically(page, filled(page.read_text(encoding="utf-8"), content))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib.resources import files
 
 import pytest
 import torch
@@ -320,3 +321,29 @@ def test_a_problem_exits_with_one_and_a_useless_file_with_two(write, tmp_path):
         assert_refused(command("check", path, *options, folder=tmp_path), 2, said)
     assert_refused(command("check", "nosuch", folder=tmp_path), 2, "nosuch")
     assert_refused(command("check", "--method", "sam", folder=tmp_path), 2, "FILE.py")
+
+
+def test_an_accuracy_is_answered_with_the_settings_of_the_map_that_overfit_as_much(tmp_path):
+    text = command("check", "--accuracy", "99", "61", folder=tmp_path).stdout
+    assert "overfits by 38.0 points" in text
+    found = json.loads(command("check", "--accuracy", "99", "61", "--json", folder=tmp_path).stdout)
+    rows = json.loads(files("vsam.lab").joinpath("map.json").read_text(encoding="utf-8"))
+    assert found["overfitting"] == 38
+    shown = [row["gap"] for row in found["settings"]]
+    others = [row["gap"] for row in rows if row not in found["settings"]]
+    assert len(shown) >= 4
+    assert max(abs(gap - 38) for gap in shown) <= min(abs(gap - 38) for gap in others)
+    assert shown == sorted(shown)
+    decided = sum(row["gains"]["SAM"]["low"] > 0 for row in found["settings"])
+    assert f"SAM was better in {decided} of {len(shown)}" in text
+
+
+@pytest.mark.parametrize("given", [("101", "50"), ("50", "-1"), ("nan", "50"), ("50", "inf")])
+def test_an_accuracy_is_a_percentage(tmp_path, given):
+    assert_refused(command("check", "--accuracy", *given, folder=tmp_path), 2, "percentage from 0 to 100")
+
+
+def test_an_accuracy_stands_alone(tmp_path):
+    assert_refused(
+        command("check", "cifar10-small", "--accuracy", "99", "61", folder=tmp_path), 2, "--accuracy needs no file"
+    )

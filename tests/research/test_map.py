@@ -2,7 +2,9 @@
 
 import json
 import tomllib
+import xml.etree.ElementTree as ElementTree
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +14,8 @@ from research.map import analyse as analysis
 from research.map import run as runner
 from research.map.plan import HERE, Plan, Results, explore, read_plan
 from research.map.sentences import TokenBatches
-from research.map.train import round_to_4_bits
+from research.map.train import _average, _memorised, round_to_4_bits
+from vsam.lab.report.figures import save
 
 TINY = tomllib.loads("""
 seeds = [0, 1]
@@ -112,6 +115,31 @@ def test_weights_are_rounded_per_output_channel():
     torch.testing.assert_close(rounded.data, torch.tensor([[7.0, 2.0], [0.7, 0.3]]))
 
 
+def test_training_accuracy_is_that_of_each_example_in_whatever_order_they_are_measured():
+    tokens = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0], [1, 1, 1]])
+    labels = torch.tensor([1, 0, 0, 1])  # 1 for a full sentence
+    model = nn.Sequential(nn.Linear(3, 2))
+    model.forward = lambda inputs: nn.functional.one_hot((inputs != 0).sum(1) // 3, 2)
+    wrong = torch.tensor([1, 0, 0, 0])
+    images = SimpleNamespace(labels=wrong, right_labels=labels, again=TokenBatches(tokens, wrong, 3))
+    assert _memorised(model, images) == {"accuracy": 75.0, "right_accuracy": 100.0, "memorised": 0.0}
+
+
+def test_an_average_follows_weights_and_statistics_and_copies_whole_numbers():
+    model = nn.BatchNorm1d(2)
+    model.register_buffer("places", torch.arange(8))
+    average = _average(model, 4)
+    for step in range(3):
+        model.weight.data.fill_(step)
+        model.running_mean.fill_(4 * step)
+        model.num_batches_tracked.fill_(7 * step)
+        average.update_parameters(model)
+    torch.testing.assert_close(average.module.weight.data, torch.full((2,), 0.75 * 0.25 + 0.5))
+    torch.testing.assert_close(average.module.running_mean, torch.full((2,), 4 * (0.75 * 0.25 + 0.5)))
+    assert average.module.num_batches_tracked == 14
+    assert torch.equal(average.module.places, torch.arange(8))
+
+
 def test_the_plan_has_enough_settings_and_names_the_eight_seeds():
     plan = read_plan()
     assert len(plan.settings) >= 16
@@ -137,6 +165,26 @@ def test_every_result_is_one_that_the_plan_asks_for():
             for line in known:
                 done.add(line)
         assert done.lines == found.lines, name
+
+
+def test_the_page_the_figure_and_the_check_follow_from_the_runs(tmp_path):
+    content = json.loads(json.dumps(analysis.analyse(read_plan(), HERE / "results")))
+    assert content["settings"]
+    assert json.loads(analysis.NUMBERS.read_text(encoding="utf-8")) == content
+    assert json.loads(analysis.GAINS.read_text(encoding="utf-8")) == analysis.for_check(content)
+    for path in analysis.PAGES:
+        page = path.read_text(encoding="utf-8")
+        assert "<!-- map: answer -->" in page
+        assert analysis.filled(page, content) == page
+    drawn, _ = save(analysis.draw(content), tmp_path / "map")
+    kept = analysis.FIGURE.with_suffix(".svg")
+    assert words(drawn) == words(kept)
+
+
+def words(path):
+    """Texts of a figure."""
+    root = ElementTree.parse(path).getroot()
+    return ["".join(one.itertext()).strip() for one in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
 GAINS = {"base": 0.0, "sam": 4.0, "vsam-budget": 3.0, "sam-late": 2.0, "msam-adaptive": -1.0}
@@ -193,7 +241,7 @@ def test_the_analysis_finds_the_gains_that_were_put_in(tmp_path):
     assert holds == {"vsam-budget": True, "sam-late": False, "msam-adaptive": False, "ema": False}
     assert row["claims"]["vsam-budget"]["over_half_of_sams_gain"] == pytest.approx(1.0)
     table = analysis.pages(content)["gain"]
-    assert "+4.0 (+3.9 to +4.1)" in table
+    assert "+4.0\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}0.1" in table
     assert "20 % wrong" in table
     assert len(analysis.draw(content).axes) == 5
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-40]))

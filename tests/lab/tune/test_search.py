@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from optuna.distributions import FloatDistribution
+from optuna.samplers import RandomSampler
 from optuna.trial import create_trial
 
 from lab.helpers import CPU, lines, quick_recipe
@@ -107,6 +108,24 @@ def test_interrupted_at_any_moment_it_tries_and_finds_the_same(searched, tmp_pat
         run(tmp_path / "search", "checkpoint_seconds=1e-6", progress=Stop(moment, interrupt))
     rows = run(tmp_path / "search", "checkpoint_seconds=1e-6")
     assert outcomes(rows) == outcomes(searched[1])
+
+
+@pytest.mark.parametrize("place", [1, 2])
+def test_stopped_between_two_settings_of_a_trial_it_draws_the_same_ones(searched, tmp_path, monkeypatch, place):
+    draw, count = RandomSampler.sample_independent, 0
+
+    def stop(*arguments):
+        nonlocal count
+        count += 1
+        if count > place:  # the settings before are in the database
+            raise KeyboardInterrupt
+        return draw(*arguments)
+
+    monkeypatch.setattr(RandomSampler, "sample_independent", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "search")
+    monkeypatch.undo()
+    assert outcomes(run(tmp_path / "search")) == outcomes(searched[1])
 
 
 def test_the_deadline_ends_it_after_an_epoch_and_it_resumes_there(tmp_path):

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from vsam.lab.cli import complete
 from vsam.lab.cli.options import Changes, DataDir, Device, Json, Use
-from vsam.lab.cli.output import facts_text, make_console, say, show_json
+from vsam.lab.cli.output import facts_text, make_console, say, show_json, show_table
 from vsam.lab.errors import RunError, UserError
 from vsam.lab.progress import make_status
 
@@ -39,6 +39,15 @@ def check(
     changes: Changes = None,
     budget: Annotated[float, typer.Option("--budget", help="Fraction of sampled steps of vsam-budget.")] = 0.2,
     seconds: Annotated[float, typer.Option("--seconds", help="How long to time steps; 0 to skip.")] = 10.0,
+    accuracy: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            "--accuracy",
+            metavar="TRAIN TEST",
+            help="Training and test accuracy in percent at the end of your base run: shows what the methods gained "
+            "where the base overfits as much.",
+        ),
+    ] = None,
     json: Json = False,
     use: Use = None,
     data_dir: DataDir = None,
@@ -57,6 +66,11 @@ def check(
         raise UserError(f"--budget must be above 0 and at most 1, got {budget:g}.")
     if what is None and (method or changes):
         raise UserError("--method and --set need a file or a recipe: vsam check FILE.py.")
+    if accuracy is not None:
+        if what is not None:
+            raise UserError("--accuracy needs no file: vsam check --accuracy 99 61.")
+        _show_settings(*accuracy, json)
+        return
     findings, timed = [], None
     if what is None:
         findings = check_machine(data_dir)
@@ -80,6 +94,36 @@ def check(
             _show_costs(workload, *timed, budget)
     if num_problems:
         raise typer.Exit(1)
+
+
+def _show_settings(train_accuracy: float, test_accuracy: float, json: bool) -> None:
+    """Show what the methods gained where the base overfitted as much."""
+    from vsam.lab.when import settings_like
+
+    rows = settings_like(train_accuracy, test_accuracy)
+    if json:
+        show_json({"overfitting": train_accuracy - test_accuracy, "settings": rows})
+        return
+    say(
+        f"Your base overfits by {train_accuracy - test_accuracy:.1f} points. The settings of the map that are nearest, "
+        "with the gains over\ntheir tuned base in points and 95 % intervals over n seeds:\n"
+    )
+    names = list(rows[0]["gains"])
+    table = [
+        [row["setting"], f"{row['gap']:.0f}", str(row["n"]), *(_interval(row["gains"][name]) for name in names)]
+        for row in rows
+    ]
+    show_table(["setting", "overfits by", "n", *names], table)
+    signs = [(row["gains"][names[0]]["low"] > 0) - (row["gains"][names[0]]["high"] < 0) for row in rows]
+    better, worse = signs.count(1), signs.count(-1)
+    say(
+        f"\nSAM was better in {better} of {len(rows)}, worse in {worse}, undecided in {signs.count(0)}. "
+        "Small networks on a CPU: docs/when.md says how to read this."
+    )
+
+
+def _interval(gain: dict[str, float]) -> str:
+    return f"{gain['mean']:+.1f} ± {gain['high'] - gain['mean']:.1f}"
 
 
 def _time(workload: "Workload", seconds: float, budget: float) -> tuple[float, list[dict[str, Any]]] | None:

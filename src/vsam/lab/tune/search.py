@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from filelock import FileLock, Timeout
 from optuna import Study, Trial, create_study
+from optuna.distributions import BaseDistribution
 from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.pruners import MedianPruner
-from optuna.samplers import TPESampler
+from optuna.samplers import RandomSampler, TPESampler
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.engine import make_url
@@ -214,11 +215,7 @@ class Search:
         if not waiting and len(everything) >= trials:
             return None
         number = waiting[0] if waiting else len(everything)
-        digest = hashlib.sha256(f"{self.recipe.seed} {number}".encode()).digest()
-        # A sampler of its own for each trial: a generator that went on from trial to trial would be lost in a kill.
-        self.study.sampler = TPESampler(
-            seed=int.from_bytes(digest[:4], "big"), n_startup_trials=_NUM_RANDOM, multivariate=True, constant_liar=True
-        )
+        self.study.sampler = _Sampler(f"{self.recipe.seed} {number}")
         trial = self.study.ask({one.key: one.distribution for one in self.space})
         self._give_sign(trial)
         return trial
@@ -336,6 +333,28 @@ class Search:
     def _id(self, number: int) -> int:
         study = self._storage.get_study_id_from_name(self.study.study_name)
         return self._storage.get_trial_id_from_study_id_trial_number(study, number)
+
+
+class _Sampler(TPESampler):
+    """A sampler of one trial, whose random settings have generators of their own.
+
+    A generator that went on from trial to trial, or from setting to setting, would be lost in a kill between them.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(seed=_seed(name), n_startup_trials=_NUM_RANDOM, multivariate=True, constant_liar=True)
+        self._name = name
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """Draw a setting at random."""
+        sampler = RandomSampler(_seed(f"{self._name} {param_name}"))
+        return sampler.sample_independent(study, trial, param_name, param_distribution)
+
+
+def _seed(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
 
 
 def _turn(storage: str | None) -> AbstractContextManager[object]:
