@@ -297,15 +297,17 @@ def filled(text: str, content: Numbers) -> str:
 
 
 def _answer(content: Numbers) -> str:
-    """Return in how many settings SAM and its rivals are better and worse than the base."""
+    """Return in how many settings SAM and its rival at the same cost are better and worse than the base."""
     rows = content["settings"]
-    parts = []
-    for name in (*SHOWN, "long"):
+
+    def wins(name: str) -> str:
         signs = [_sign(row["methods"][name]["gain"], better=1) for row in rows]
-        parts.append("{} {}, {} and {}".format(NAMES[name], *map(signs.count, (1, -1, 0))))
-    text = f"Of {len(rows)} settings, how many are better than the tuned base, worse and undecided: {'; '.join(parts)}."
+        return f"better than the tuned base in {signs.count(1)} and worse in {signs.count(-1)}"
+
+    text = f"Of {len(rows)} settings, SAM is {wins('sam')}, at twice the passes. For the same passes, twice the epochs of the "
+    text += f"base are {wins('long')}. The others are undecided."
     if content["missing"]:
-        text += f" The map is not complete: {len(content['missing'])} more settings of the plan are still to be run."
+        text += f" Of the plan, {len(content['missing'])} settings are still to be run."
     return text
 
 
