@@ -304,8 +304,8 @@ def _answer(content: Numbers) -> str:
         signs = [_sign(row["methods"][name]["gain"], better=1) for row in rows]
         return f"better than the tuned base in {signs.count(1)} and worse in {signs.count(-1)}"
 
-    text = f"Of {len(rows)} settings, SAM is {wins('sam')}, at twice the passes. For the same passes, twice the epochs of the "
-    text += f"base are {wins('long')}. The others are undecided."
+    text = f"Of {len(rows)} settings, SAM is {wins('sam')}, at twice the passes. "
+    text += f"For the same passes, twice the epochs of the base are {wins('long')}. The others are undecided."
     if content["missing"]:
         text += f" Of the plan, {len(content['missing'])} settings are still to be run."
     return text
