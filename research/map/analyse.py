@@ -335,7 +335,11 @@ def _verdicts(content: Numbers) -> str:
     lines = []
     for name, found in content["order"].items():
         lines.append([NAMES[name], f"{found['rank_correlation']:+.2f}", f"{found['p']:.2g}"])
-    text = [markdown_table([["", "rank correlation of gain and overfitting", "p"], *lines]).rstrip()]
+    num_open, num = sum(row["gate"] for row in content["settings"]), len(content["settings"])
+    text = [
+        f"The gate is open in {num_open} of {num} settings. In the others nothing is claimed about cheaper methods."
+    ]
+    text += [markdown_table([["", "rank correlation of gain and overfitting", "p"], *lines]).rstrip()]
     for number, row in enumerate(content["settings"], start=1):
         if row["setting"] in content["eight_seeds"] and len(row["seeds"]) > 7:
             gain = _gain(row["methods"]["sam"]["gain"])
@@ -346,7 +350,7 @@ def _verdicts(content: Numbers) -> str:
                 over, bound = claim["over_half_of_sams_gain"], claim["lower_bound"]
                 item += f" {NAMES[name]} {keeps} half of it ({over:+.1f} above half, lower bound {bound:+.1f})."
             text.append(item)
-    return "\n\n".join([text[0], "\n".join(text[1:])]).rstrip()
+    return "\n\n".join([*text[:2], "\n".join(text[2:])]).rstrip()
 
 
 def _gain(found: Numbers | None, digits: int = 1) -> str:
