@@ -241,7 +241,8 @@ def draw(content: Numbers) -> Any:
         panels["sam"].set_ylabel("gain over the tuned base, points")
         for color, words in sorted({(PALETTE[place][0], words) for words, place in (*FAMILIES.values(), FINE_TUNED)}):
             panels["sam"].plot([], [], "o", color=color, ms=5, label=words)
-        panels["sam"].legend(fontsize=7.5, loc="best", frameon=False, handletextpad=0.1, borderaxespad=0.2)
+        look: dict[str, Any] = {"fontsize": 8, "frameon": False, "handletextpad": 0.1, "columnspacing": 1}
+        figure.legend(loc="outside upper left", ncols=3, **look)
         figure.supxlabel("training minus test accuracy of the base, points", fontsize=8.5)
     return figure
 
