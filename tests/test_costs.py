@@ -8,6 +8,7 @@ import os
 import sys
 import tracemalloc
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,7 @@ def test_ten_thousand_tensors_cost_as_much_each_as_a_hundred() -> None:
 
 
 def test_long_runs_keep_their_memory() -> None:
-    """Two hundred windows of steps with draws, samples and records leave nothing behind."""
+    """Eight hundred windows of steps with draws, samples and records leave nothing behind."""
     weight = nn.Parameter(torch.ones(3))
     optimizer = vsam.VSAM(torch.optim.SGD([weight], lr=1e-6, momentum=0.9), start=20, window=10)
 
@@ -157,8 +158,8 @@ def test_long_runs_keep_their_memory() -> None:
     tracemalloc.start()
     try:
         run(500)
-        before = run(500)
-        after = run(2000)
+        sizes = [run(2000) for _ in range(4)]
     finally:
         tracemalloc.stop()
-    assert after - before < 20_000
+    # The least growth: threads that other tests have left may allocate something once.
+    assert min(after - before for before, after in pairwise(sizes)) < 20_000

@@ -18,7 +18,7 @@ OPTIONS = {
     },
     "report": {"runs", "--out", "-o", "--title", "--figures"},
     "tune": {"recipe", "--method", "--trials", "--search", "--seeds", "--storage", "--timeout"} | SHARED,
-    "check": {"what", "--method", "--set", "--budget", "--seconds", "--data-dir", "--device", "--json"},
+    "check": {"what", "--method", "--set", "--budget", "--seconds", "--accuracy", "--data-dir", "--device", "--json"},
     "methods": {"--json"},
     "models": {"--json"},
     "explain": {"method", "--json"},
