@@ -19,7 +19,7 @@ from research.map.plan import HERE, Choice, Line, Plan, Results, Setting, read_p
 from research.map.run import read_results
 from vsam.lab.files import write_atomically
 from vsam.lab.report.tables import markdown_table
-from vsam.lab.statistics import difference
+from vsam.lab.statistics import Interval, difference
 
 __all__ = ["analyse", "draw", "filled", "for_check", "main", "pages"]
 
@@ -38,6 +38,8 @@ NAMES = {
 }
 CHEAP = ("vsam-budget", "sam-late", "msam-adaptive", "ema")
 SHOWN = ("sam", *CHEAP)
+CLAIMING = 8
+"""Seeds that a claim needs. Only the settings that the plan names have them."""
 MEASURES: dict[str, Callable[[Line], float | None]] = {
     "gain": lambda line: line["accuracy"],
     "early_gain": lambda line: line["early"] and line["early"]["accuracy"],
@@ -81,7 +83,6 @@ def analyse(plan: Plan, folder: Path) -> dict[str, Any]:
         "order": _order(settings),
         "missing": [name for name in plan.settings if name not in {one["setting"] for one in settings}],
         "changes": plan.content["changes"],
-        "eight_seeds": plan.content["eight_seeds"],
         "environments": list(environments.values()),
     }
     return cast("dict[str, Any]", _rounded(found))
@@ -115,7 +116,8 @@ def _setting(plan: Plan, setting: Setting, done: Results) -> dict[str, Any]:
             **{key: _difference(rows, base, value) for key, value in MEASURES.items()},
         }
     sam = methods["sam"]["gain"]
-    train, test = (fmean(number(line) for line in base.values()) for number in (_train_accuracy, _test_accuracy))
+    train = fmean(line["train"]["accuracy"] for line in base.values())
+    test = fmean(line["accuracy"] for line in base.values())
     memorised = [line["train"]["memorised"] for line in base.values() if line["train"]["memorised"] is not None]
     passed = sam is not None and sam["low"] > 0
     return {
@@ -127,7 +129,6 @@ def _setting(plan: Plan, setting: Setting, done: Results) -> dict[str, Any]:
             "accuracy": test,
             "gap": train - test,
             "memorised": fmean(memorised) if memorised else None,
-            "early_accuracy": fmean(line["early"]["accuracy"] for line in base.values()),
             "loss": _mean(line["loss"] for line in base.values()),
             "four_bits": fmean(line["four_bits"] for line in base.values()),
         },
@@ -135,9 +136,7 @@ def _setting(plan: Plan, setting: Setting, done: Results) -> dict[str, Any]:
         "at_end": [name for name, choice in chosen.items() if choice.is_at_end],
         "methods": methods,
         "gate": passed,
-        "claims": _claims(lines, seeds)
-        if passed and setting.name in plan.content["eight_seeds"] and len(seeds) > 7
-        else {},
+        "claims": _claims(lines, seeds) if passed and len(seeds) >= CLAIMING else {},
     }
 
 
@@ -174,10 +173,10 @@ def _difference(
 def _claims(lines: Mapping[str, Mapping[int, Line]], seeds: Sequence[int]) -> dict[str, Any]:
     """Return for each cheap method whether it keeps at least half of SAM's gain, one-sided at 97.5 %."""
     base, sam = lines["base"], lines["sam"]
-    half = {s: (_test_accuracy(base[s]) + _test_accuracy(sam[s])) / 2 for s in seeds}
+    half = {s: (base[s]["accuracy"] + sam[s]["accuracy"]) / 2 for s in seeds}
     claims = {}
     for name in CHEAP:
-        found = difference({s: _test_accuracy(lines[name][s]) for s in seeds}, half)
+        found = difference({s: lines[name][s]["accuracy"] for s in seeds}, half)
         assert found is not None
         claims[name] = {"over_half_of_sams_gain": found.mean, "lower_bound": found.low, "holds": found.low > 0}
     return claims
@@ -195,14 +194,6 @@ def _order(settings: Sequence[Numbers]) -> dict[str, Any]:
         rank = stats.spearmanr(gaps, [row["methods"][name]["gain"]["mean"] for row in settings])
         found[name] = {"rank_correlation": float(rank.statistic), "p": float(rank.pvalue)}
     return found
-
-
-def _test_accuracy(line: Line) -> float:
-    return float(line["accuracy"])
-
-
-def _train_accuracy(line: Line) -> float:
-    return float(line["train"]["accuracy"])
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -227,9 +218,8 @@ def draw(content: Numbers) -> Any:
             for number, row in enumerate(rows, start=1):
                 gain, x = row["methods"][name]["gain"], row["base"]["gap"]
                 color = PALETTE[FAMILIES.get(row["model"], FINE_TUNED)[1]][0]
-                is_decided = gain["low"] > 0 or gain["high"] < 0
                 axes.plot([x, x], [gain["low"], gain["high"]], lw=0.8, color=color)
-                face = color if is_decided else "white"
+                face = color if Interval(**gain).is_decided else "white"
                 axes.plot(x, gain["mean"], "o", color=color, mfc=face, ms=5 if name == "sam" else 3.5)
                 if name == "sam":
                     place = (4, 2) if number % 2 else (4, -8)
@@ -302,7 +292,7 @@ def _answer(content: Numbers) -> str:
     rows = content["settings"]
 
     def wins(name: str) -> str:
-        signs = [_sign(row["methods"][name]["gain"], better=1) for row in rows]
+        signs = [Interval(**row["methods"][name]["gain"]).sign for row in rows]
         return f"better than the tuned base in {signs.count(1)} and worse in {signs.count(-1)}"
 
     text = f"Of {len(rows)} settings, SAM is {wins('sam')}, at twice the passes. "
@@ -322,13 +312,10 @@ def _counts(rows: Sequence[Numbers]) -> str:
         passes = fmean(one["passes"] for one in found)
         lines.append([NAMES[name], f"{passes:.2f}", f"{median(times):.2f}" if times else "–"])
         for key in MEASURES:
-            signs = [_sign(one[key], better=-1 if key == "loss_gain" else 1) for one in found if one[key]]
-            lines[-1].append(" / ".join(str(signs.count(sign)) for sign in (1, 0, -1)) if signs else "–")
+            signs = [Interval(**one[key]).sign for one in found if one[key]]
+            better = -1 if key == "loss_gain" else 1
+            lines[-1].append(" / ".join(str(signs.count(sign)) for sign in (better, 0, -better)) if signs else "–")
     return markdown_table([heads, *lines]).rstrip()
-
-
-def _sign(gain: Numbers, better: int) -> int:
-    return better if gain["low"] > 0 else -better if gain["high"] < 0 else 0
 
 
 def _verdicts(content: Numbers) -> str:
@@ -342,7 +329,7 @@ def _verdicts(content: Numbers) -> str:
     ]
     text += [markdown_table([["", "rank correlation of gain and overfitting", "p"], *lines]).rstrip()]
     for number, row in enumerate(content["settings"], start=1):
-        if row["setting"] in content["eight_seeds"] and len(row["seeds"]) > 7:
+        if len(row["seeds"]) >= CLAIMING:
             gain = _gain(row["methods"]["sam"]["gain"])
             said = "the gate is passed" if row["gate"] else "the gate is not passed, so nothing is claimed"
             item = f"- Setting {number} ({_words(row)}): SAM {gain} points: {said}."
@@ -357,7 +344,7 @@ def _verdicts(content: Numbers) -> str:
 def _gain(found: Numbers | None, digits: int = 1) -> str:
     if found is None:
         return "–"
-    return f"{found['mean']:+.{digits}f}\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}{found['high'] - found['mean']:.{digits}f}"
+    return Interval(**found).text(digits).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _words(row: Numbers) -> str:

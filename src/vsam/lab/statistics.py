@@ -34,7 +34,16 @@ class Interval:
     @property
     def is_decided(self) -> bool:
         """True if the interval excludes 0: a difference is then significant at 5 %."""
-        return self.low > 0 or self.high < 0
+        return self.sign != 0
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 if the interval lies on that side of 0, and 0 if it is not decided."""
+        return (self.low > 0) - (self.high < 0)
+
+    def text(self, digits: int) -> str:
+        """Return the mean and half of the interval, as in +1.2 ± 0.4."""
+        return f"{self.mean:+.{digits}f} ± {self.high - self.mean:.{digits}f}"
 
 
 def deviation(values: Sequence[float]) -> float:

@@ -1,7 +1,6 @@
 """What the methods gained in the map's settings that overfit as much as a given base run."""
 
 import json
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -14,13 +13,6 @@ NEAREST = 4
 NEAR = 5.0
 
 
-@cache
-def _settings() -> list[dict[str, Any]]:
-    """Return the map's settings, as `python -m research.map.analyse --write` keeps them."""
-    found: list[dict[str, Any]] = json.loads(files("vsam.lab").joinpath("map.json").read_text(encoding="utf-8"))
-    return found
-
-
 def settings_like(train_accuracy: float, test_accuracy: float) -> list[dict[str, Any]]:
     """Return the map's settings whose base overfits about as much, in the order of their overfitting.
 
@@ -31,6 +23,8 @@ def settings_like(train_accuracy: float, test_accuracy: float) -> list[dict[str,
         if not 0 <= value <= 100:
             raise UserError(f"The {name} accuracy is a percentage from 0 to 100, got {value:g}.")
     gap = train_accuracy - test_accuracy
-    near = sorted(_settings(), key=lambda row: abs(row["gap"] - gap))
+    # Written by `python -m research.map.analyse --write`.
+    settings = json.loads(files("vsam.lab").joinpath("map.json").read_text(encoding="utf-8"))
+    near = sorted(settings, key=lambda row: abs(row["gap"] - gap))
     shown = [row for place, row in enumerate(near) if place < NEAREST or abs(row["gap"] - gap) <= NEAR]
     return sorted(shown, key=lambda row: row["gap"])

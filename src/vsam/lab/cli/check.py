@@ -98,6 +98,7 @@ def check(
 
 def _show_settings(train_accuracy: float, test_accuracy: float, json: bool) -> None:
     """Show what the methods gained where the base overfitted as much."""
+    from vsam.lab.statistics import Interval
     from vsam.lab.when import settings_like
 
     rows = settings_like(train_accuracy, test_accuracy)
@@ -108,22 +109,22 @@ def _show_settings(train_accuracy: float, test_accuracy: float, json: bool) -> N
         f"Your base overfits by {train_accuracy - test_accuracy:.1f} points. The settings of the map that are nearest, "
         "with the gains over\ntheir tuned base in points and 95 % intervals over n seeds:\n"
     )
-    names = list(rows[0]["gains"])
     table = [
-        [row["setting"], f"{row['gap']:.0f}", str(row["n"]), *(_interval(row["gains"][name]) for name in names)]
+        [
+            row["setting"],
+            f"{row['gap']:.0f}",
+            str(row["n"]),
+            *(Interval(**gain).text(1) for gain in row["gains"].values()),
+        ]
         for row in rows
     ]
-    show_table(["setting", "overfits by", "n", *names], table)
-    signs = [(row["gains"][names[0]]["low"] > 0) - (row["gains"][names[0]]["high"] < 0) for row in rows]
+    show_table(["setting", "overfits by", "n", *rows[0]["gains"]], table)
+    signs = [Interval(**row["gains"]["SAM"]).sign for row in rows]
     better, worse = signs.count(1), signs.count(-1)
     say(
         f"\nSAM was better in {better} of {len(rows)}, worse in {worse}, undecided in {signs.count(0)}. "
         "Small networks on a CPU: docs/when.md says how to read this."
     )
-
-
-def _interval(gain: dict[str, float]) -> str:
-    return f"{gain['mean']:+.1f} ± {gain['high'] - gain['mean']:.1f}"
 
 
 def _time(workload: "Workload", seconds: float, budget: float) -> tuple[float, list[dict[str, Any]]] | None:

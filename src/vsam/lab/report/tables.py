@@ -171,7 +171,7 @@ def _with_deviation(mean: float | None, deviation: float | None, seeds: int) -> 
 def _difference(interval: Interval | None) -> str:
     if interval is None:
         return "–"
-    return f"{interval.mean:+.2f} ± {interval.high - interval.mean:.2f}{'*' if interval.is_decided else ''}"
+    return f"{interval.text(2)}{'*' if interval.is_decided else ''}"
 
 
 def _ratio(value: float | None, quartiles: tuple[float, float] | None) -> str:
