@@ -1,7 +1,7 @@
 """The map's numbers, tables and figure, from the finished runs.
 
-python -m research.map.analyse --write     results/map.json, docs/figures/map.svg, the tables of docs/when.md and of the
-                                           README, and src/vsam/lab/map.json, which `vsam check --accuracy` reads
+python -m research.map.analyse --write     results/map.json, docs/figures/map.svg, the tables of docs/when.md, README
+                                           and cards, and src/vsam/lab/map.json for `vsam check --accuracy`
 
 The rules are in plan.toml. A setting is on the map when all runs of its three seeds are finished.
 """
@@ -19,13 +19,18 @@ from research.map.plan import HERE, Choice, Line, Plan, Results, Setting, read_p
 from research.map.run import read_results
 from vsam.lab.files import write_atomically
 from vsam.lab.report.tables import markdown_table
-from vsam.lab.statistics import Interval, difference
+from vsam.lab.statistics import Interval, difference, mean_interval
 
 __all__ = ["analyse", "draw", "filled", "for_check", "main", "pages"]
 
 ROOT = HERE.parents[1]
 FIGURE, NUMBERS = ROOT / "docs" / "figures" / "map", HERE / "results" / "map.json"
-PAGES = (ROOT / "docs" / "when.md", ROOT / "README.md")
+CARDS = {"sam": "sam", "vsam-budget": "budget", "sam-late": "sam-late", "msam-adaptive": "msam"}
+PAGES = (
+    *(ROOT / "docs" / f"{name}.md" for name in ("when", "choosing")),
+    *(ROOT / "docs" / "methods" / f"{name}.md" for name in CARDS.values()),
+    ROOT / "README.md",
+)
 GAINS = ROOT / "src" / "vsam" / "lab" / "map.json"
 NAMES = {
     "sam": "SAM",
@@ -38,6 +43,7 @@ NAMES = {
 }
 CHEAP = ("vsam-budget", "sam-late", "msam-adaptive", "ema")
 SHOWN = ("sam", *CHEAP)
+COMPARED = (*SHOWN, "long")
 CLAIMING = 8
 """Seeds that a claim needs. Only the settings that the plan names have them."""
 MEASURES: dict[str, Callable[[Line], float | None]] = {
@@ -80,6 +86,7 @@ def analyse(plan: Plan, folder: Path) -> dict[str, Any]:
     settings.sort(key=lambda row: row["base"]["gap"])
     found = {
         "settings": settings,
+        "overall": _overall(settings),
         "order": _order(settings),
         "missing": [name for name in plan.settings if name not in {one["setting"] for one in settings}],
         "changes": plan.content["changes"],
@@ -166,8 +173,19 @@ def _difference(
     ours, theirs = ({seed: value(line) for seed, line in found.items()} for found in (rows, base))
     if None in ours.values() or None in theirs.values():
         return None
-    found = difference(cast("dict[int, float]", ours), cast("dict[int, float]", theirs))
+    return _numbers(difference(cast("dict[int, float]", ours), cast("dict[int, float]", theirs)))
+
+
+def _numbers(found: Interval | None) -> Numbers | None:
     return found and {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
+
+
+def _overall(settings: Sequence[Numbers]) -> dict[str, Any]:
+    """Return the mean gain over all settings, with Student's interval. A setting counts once, whatever its seeds."""
+    return {
+        name: _numbers(mean_interval([row["methods"][name]["gain"]["mean"] for row in settings]))
+        for name in (*COMPARED, "early")
+    }
 
 
 def _claims(lines: Mapping[str, Mapping[int, Line]], seeds: Sequence[int]) -> dict[str, Any]:
@@ -244,21 +262,23 @@ def pages(content: Numbers) -> dict[str, str]:
     for number, row in enumerate(rows, start=1):
         base, methods = row["base"], row["methods"]
         memorised = "–" if base["memorised"] is None else f"{base['memorised']:.0f}"
-        gains.append([f"{number}. {_words(row)}", f"{base['train_accuracy']:.0f} / {base['accuracy']:.1f}"])
-        gains[-1] += [_gain(methods[name]["gain"]) for name in (*SHOWN, "long")]
+        num_seeds = f", n = {len(row['seeds'])}" if len(row["seeds"]) > 3 else ""
+        gains.append([f"{number}. {_words(row)}{num_seeds}", f"{base['train_accuracy']:.0f} / {base['accuracy']:.1f}"])
+        gains[-1] += [_gain(methods[name]["gain"]) for name in COMPARED]
         more.append([str(number), memorised, _gain(methods["early"]["gain"]), _gain(methods["sam"]["early_gain"])])
         more[-1] += [_gain(methods["sam"]["loss_gain"], 2), _gain(methods["sam"]["four_bits_gain"])]
         chosen.append([str(number), *(_choice(row, name) for name in CHOSEN)])
-    names = [NAMES[name] for name in (*SHOWN, "long")]
+    names = [NAMES[name] for name in COMPARED]
     others = ["wrong labels memorised %", "base stopped early", "SAM, chosen epoch", "SAM, test loss", "SAM, 4 bits"]
     return {
         "answer": _answer(content),
         "gain": markdown_table([["setting", "base: training / test %", *names], *gains]).rstrip(),
-        "count": _counts(rows),
+        "count": _counts(content),
         "claims": _verdicts(content),
         "more": markdown_table([["", *others], *more]).rstrip(),
         "chosen": markdown_table([["", *CHOSEN.values()], *chosen]).rstrip(),
         "changes": "\n".join(f"- {change}" for change in content["changes"]),
+        **{name: f"{_on_the_map(content, name)}." for name in SHOWN},
     }
 
 
@@ -271,10 +291,10 @@ def for_check(content: Numbers) -> list[dict[str, Any]]:
     """Return what `vsam check --accuracy` shows of the settings."""
     return [
         {
-            "setting": f"{number}. {_words(row)}".partition(", n =")[0],
+            "setting": f"{number}. {_words(row)}",
             "n": len(row["seeds"]),
             "gap": row["base"]["gap"],
-            "gains": {NAMES[name]: row["methods"][name]["gain"] for name in SHOWN},
+            "gains": {NAMES[name]: row["methods"][name]["gain"] for name in COMPARED},
         }
         for number, row in enumerate(content["settings"], start=1)
     ]
@@ -289,28 +309,34 @@ def filled(text: str, content: Numbers) -> str:
 
 def _answer(content: Numbers) -> str:
     """Return in how many settings SAM and its rival at the same cost are better and worse than the base."""
-    rows = content["settings"]
-
-    def wins(name: str) -> str:
-        signs = [Interval(**row["methods"][name]["gain"]).sign for row in rows]
-        return f"better than the tuned base in {signs.count(1)} and worse in {signs.count(-1)}"
-
-    text = f"Of {len(rows)} settings, SAM is {wins('sam')}, at twice the passes. "
-    text += f"For the same passes, twice the epochs of the base are {wins('long')}. The others are undecided."
+    text = f"{_on_the_map(content, 'sam')}, at twice the passes. For the same passes, twice the epochs of the base are "
+    text += f"{_wins(content, 'long')}. The others are undecided."
     if content["missing"]:
         text += f" Of the plan, {len(content['missing'])} settings are still to be run."
     return text
 
 
-def _counts(rows: Sequence[Numbers]) -> str:
+def _on_the_map(content: Numbers, name: str) -> str:
+    """Return a method's result in words."""
+    return f"Of {len(content['settings'])} settings, {NAMES[name]} is {_wins(content, name)}"
+
+
+def _wins(content: Numbers, name: str) -> str:
+    """Return in how many settings a method is better and worse than the base, and its mean gain over all of them."""
+    signs = [Interval(**row["methods"][name]["gain"]).sign for row in content["settings"]]
+    mean = _gain(content["overall"][name])
+    return f"better than the tuned base in {signs.count(1)} and worse in {signs.count(-1)} (mean gain {mean} points)"
+
+
+def _counts(content: Numbers) -> str:
     """Return for each method its cost, and in how many settings it is better, undecided and worse."""
-    heads = ["", "passes", "CPU time", "accuracy", "at the chosen epoch", "test loss", "4 bits"]
-    lines = []
-    for name in (*SHOWN, "long", "early"):
+    heads = ["", "passes", "CPU time", "mean gain", "accuracy", "at the chosen epoch", "test loss", "4 bits"]
+    lines, rows = [], content["settings"]
+    for name, overall in content["overall"].items():
         found = [row["methods"][name] for row in rows]
         times = [one["cpu_ratio"] for one in found if one["cpu_ratio"]]
         passes = fmean(one["passes"] for one in found)
-        lines.append([NAMES[name], f"{passes:.2f}", f"{median(times):.2f}" if times else "–"])
+        lines.append([NAMES[name], f"{passes:.2f}", f"{median(times):.2f}" if times else "–", _gain(overall)])
         for key in MEASURES:
             signs = [Interval(**one[key]).sign for one in found if one[key]]
             better = -1 if key == "loss_gain" else 1
@@ -353,7 +379,6 @@ def _words(row: Numbers) -> str:
     parts += ["augmented"] if row.get("augment") else []
     parts += [f"{row['noise']:.0%} wrong".replace("%", " %")] if row.get("noise") else []
     data = row["data"].replace("cifar", "CIFAR-").replace("-sentences", " sentences")
-    parts += [f"n = {len(row['seeds'])}"] if len(row["seeds"]) > 3 else []
     return f"{MODELS[row['model']]}, {data}: {', '.join(parts)}"
 
 

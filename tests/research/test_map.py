@@ -4,10 +4,12 @@ import json
 import tomllib
 import xml.etree.ElementTree as ElementTree
 from dataclasses import asdict
+from statistics import fmean
 from types import SimpleNamespace
 
 import pytest
 import torch
+from scipy.stats import sem, t
 from torch import nn
 
 from research.map import analyse as analysis
@@ -170,11 +172,15 @@ def test_every_result_is_one_that_the_plan_asks_for():
 def test_the_page_the_figure_and_the_check_follow_from_the_runs(tmp_path):
     content = json.loads(json.dumps(analysis.analyse(read_plan(), HERE / "results")))
     assert content["settings"]
+    means = [row["methods"]["sam"]["gain"]["mean"] for row in content["settings"]]
+    overall = content["overall"]["sam"]
+    assert [overall["mean"], overall["n"]] == [pytest.approx(fmean(means), abs=1e-5), len(means)]
+    assert overall["mean"] - overall["low"] == pytest.approx(sem(means) * t.ppf(0.975, len(means) - 1), abs=1e-5)
     assert json.loads(analysis.NUMBERS.read_text(encoding="utf-8")) == content
     assert json.loads(analysis.GAINS.read_text(encoding="utf-8")) == analysis.for_check(content)
     for path in analysis.PAGES:
         page = path.read_text(encoding="utf-8")
-        assert "<!-- map: answer -->" in page
+        assert "<!-- map: " in page
         assert analysis.filled(page, content) == page
     drawn, _ = save(analysis.draw(content), tmp_path / "map")
     kept = analysis.FIGURE.with_suffix(".svg")

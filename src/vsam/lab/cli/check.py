@@ -119,12 +119,12 @@ def _show_settings(train_accuracy: float, test_accuracy: float, json: bool) -> N
         for row in rows
     ]
     show_table(["setting", "overfits by", "n", *rows[0]["gains"]], table)
-    signs = [Interval(**row["gains"]["SAM"]).sign for row in rows]
-    better, worse = signs.count(1), signs.count(-1)
-    say(
-        f"\nSAM was better in {better} of {len(rows)}, worse in {worse}, undecided in {signs.count(0)}. "
-        "Small networks on a CPU: docs/when.md says how to read this."
-    )
+    lines = {"SAM": "\nSAM was", "base, twice the epochs": "At the same cost, twice the epochs of the base were"}
+    for name, words in lines.items():
+        signs = [Interval(**row["gains"][name]).sign for row in rows]
+        better, worse = signs.count(1), signs.count(-1)
+        say(f"{words} better in {better} of {len(rows)}, worse in {worse}, undecided in {signs.count(0)}.")
+    say("Small networks on a CPU: docs/when.md says how to read this.")
 
 
 def _time(workload: "Workload", seconds: float, budget: float) -> tuple[float, list[dict[str, Any]]] | None:
