@@ -30,6 +30,7 @@ PAGES = (
     *(ROOT / "docs" / f"{name}.md" for name in ("when", "choosing")),
     *(ROOT / "docs" / "methods" / f"{name}.md" for name in CARDS.values()),
     ROOT / "README.md",
+    HERE / "details.md",
 )
 GAINS = ROOT / "src" / "vsam" / "lab" / "map.json"
 NAMES = {
@@ -69,7 +70,7 @@ CHOSEN = {
 }
 FAMILIES = {"resnet8": ("ResNet, SGD", 1), "resnet20": ("ResNet, SGD", 1), "vit": ("ViT, AdamW", 2)}
 FINE_TUNED = ("fine-tuned, AdamW", 4)
-"""Words of the legend, and places of their colours in the palette."""
+"""Legend labels and palette indices."""
 
 Numbers = Mapping[str, Any]
 
@@ -107,7 +108,8 @@ def _rounded(found: Any) -> Any:
 def _setting(plan: Plan, setting: Setting, done: Results) -> dict[str, Any]:
     _, chosen = plan.choose(setting, done)
     lines = _confirmed(plan, setting, done, chosen)
-    seeds = sorted(seed for seed in lines["base"] if all(seed in found for found in lines.values()))
+    finished = [seed for seed in plan.seeds(setting) if all(seed in found for found in lines.values())]
+    seeds = finished if finished == plan.seeds(setting) else plan.content["seeds"]
     base = {seed: lines["base"][seed] for seed in seeds}
     methods = {}
     for name, found in lines.items():
@@ -122,6 +124,7 @@ def _setting(plan: Plan, setting: Setting, done: Results) -> dict[str, Any]:
             "accuracy": fmean(line["accuracy"] for line in rows.values()),
             **{key: _difference(rows, base, value) for key, value in MEASURES.items()},
         }
+    both = ({seed: lines[name][seed] for seed in seeds} for name in ("long", "sam"))
     sam = methods["sam"]["gain"]
     train = fmean(line["train"]["accuracy"] for line in base.values())
     test = fmean(line["accuracy"] for line in base.values())
@@ -129,7 +132,8 @@ def _setting(plan: Plan, setting: Setting, done: Results) -> dict[str, Any]:
     passed = sam is not None and sam["low"] > 0
     return {
         "setting": setting.name,
-        **{key: value for key, value in asdict(setting).items() if key != "name" and value not in ((), 0.0, False)},
+        "optimizer": setting.base,
+        **{key: value for key, value in asdict(setting).items() if key not in ("name", "base") and value},
         "seeds": seeds,
         "base": {
             "train_accuracy": train,
@@ -141,9 +145,25 @@ def _setting(plan: Plan, setting: Setting, done: Results) -> dict[str, Any]:
         },
         "chosen": {name: choice.value for name, choice in chosen.items()},
         "at_end": [name for name, choice in chosen.items() if choice.is_at_end],
+        "radii": _radii(plan, done, chosen),
         "methods": methods,
+        "long_over_sam": _difference(*both, MEASURES["gain"]),
         "gate": passed,
         "claims": _claims(lines, seeds) if passed and len(seeds) >= CLAIMING else {},
+    }
+
+
+def _radii(plan: Plan, done: Results, chosen: Mapping[str, Choice]) -> dict[str, dict[str, float]]:
+    """Return held-out accuracy minus that of the tuned base for every ρ of the search, by method."""
+    scores: dict[tuple[str, float], list[float]] = {}
+    for line in done.lines.values():
+        run = line["run"]
+        if run["phase"] == "tune" and all(run[name] == chosen[name].value for name in ("lr", "weight_decay")):
+            scores.setdefault((run["method"], run["rho"]), []).append(line["held_out_accuracy"])
+    base = fmean(scores["base", 0.0])
+    return {
+        method: {f"{rho:g}": fmean(found) - base for (name, rho), found in sorted(scores.items()) if name == method}
+        for method in plan.methods
     }
 
 
@@ -169,7 +189,7 @@ def _confirmed(
 def _difference(
     rows: Mapping[int, Line], base: Mapping[int, Line], value: Callable[[Line], float | None]
 ) -> Numbers | None:
-    """Return what the rows have more than the base. None if one of them has no such value."""
+    """Return the paired difference to the base. None if a row has no such value."""
     ours, theirs = ({seed: value(line) for seed, line in found.items()} for found in (rows, base))
     if None in ours.values() or None in theirs.values():
         return None
@@ -181,7 +201,7 @@ def _numbers(found: Interval | None) -> Numbers | None:
 
 
 def _overall(settings: Sequence[Numbers]) -> dict[str, Any]:
-    """Return the mean gain over all settings, with Student's interval. A setting counts once, whatever its seeds."""
+    """Return the mean gain over all settings, with Student's interval over settings."""
     return {
         name: _numbers(mean_interval([row["methods"][name]["gain"]["mean"] for row in settings]))
         for name in (*COMPARED, "early")
@@ -201,7 +221,7 @@ def _claims(lines: Mapping[str, Mapping[int, Line]], seeds: Sequence[int]) -> di
 
 
 def _order(settings: Sequence[Numbers]) -> dict[str, Any]:
-    """Return how the gains follow the base's overfitting over all settings: Spearman's correlation and its p-value."""
+    """Return Spearman's correlation of gain and overfitting over all settings, and its p-value."""
     from scipy import stats
 
     if len(settings) < 3:
@@ -209,7 +229,8 @@ def _order(settings: Sequence[Numbers]) -> dict[str, Any]:
     gaps = [row["base"]["gap"] for row in settings]
     found = {}
     for name in SHOWN:
-        rank = stats.spearmanr(gaps, [row["methods"][name]["gain"]["mean"] for row in settings])
+        gains = _rounded([row["methods"][name]["gain"]["mean"] for row in settings])  # equal gains have equal ranks
+        rank = stats.spearmanr(gaps, gains)
         found[name] = {"rank_correlation": float(rank.statistic), "p": float(rank.pvalue)}
     return found
 
@@ -220,17 +241,18 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def draw(content: Numbers) -> Any:
-    """Draw gain against overfitting: SAM with the settings' numbers, and a small panel for each cheaper method."""
+    """Draw gain against overfitting for SAM, for its rival at the same cost, and for each cheaper method."""
     from matplotlib.figure import Figure
 
     from vsam.lab.report.figures import PALETTE, drawing_style
 
     rows = content["settings"]
     with drawing_style():
-        figure = Figure(figsize=(3.7, 6.2), layout="constrained")
-        panels = figure.subplot_mosaic([["sam", "sam"], CHEAP[:2], CHEAP[2:]], sharex=True, height_ratios=[1.6, 1, 1])
-        means = [row["methods"][name]["gain"]["mean"] for row in rows for name in SHOWN]
-        room = 0.35 * (max(means) - min(means)) + 0.5
+        figure = Figure(figsize=(3.7, 7.4), layout="constrained")
+        places = [["sam", "sam"], ["long", "long"], CHEAP[:2], CHEAP[2:]]
+        panels = figure.subplot_mosaic(places, sharex=True, height_ratios=[1.6, 1.2, 1, 1])
+        means = [row["methods"][name]["gain"]["mean"] for row in rows for name in COMPARED]
+        margin = 0.2 * (max(means) - min(means)) + 0.5
         for name, axes in panels.items():
             axes.axhline(0, lw=1, color="#1d2126")
             for number, row in enumerate(rows, start=1):
@@ -238,19 +260,25 @@ def draw(content: Numbers) -> Any:
                 color = PALETTE[FAMILIES.get(row["model"], FINE_TUNED)[1]][0]
                 axes.plot([x, x], [gain["low"], gain["high"]], lw=0.8, color=color)
                 face = color if Interval(**gain).is_decided else "white"
-                axes.plot(x, gain["mean"], "o", color=color, mfc=face, ms=5 if name == "sam" else 3.5)
+                axes.plot(x, gain["mean"], "o", color=color, mfc=face, ms=3.5 if name in CHEAP else 5, zorder=3)
                 if name == "sam":
-                    place = (4, 2) if number % 2 else (4, -8)
-                    axes.annotate(str(number), (x, gain["mean"]), place, textcoords="offset points", fontsize=7.5)
+                    look: dict[str, Any] = {
+                        "fontsize": 7.5,
+                        "zorder": 2.1,
+                        "bbox": {"fc": "white", "lw": 0, "pad": 0.2, "alpha": 0.8},
+                    }
+                    place = (4, 3) if number % 2 else (4, -9)
+                    axes.annotate(str(number), (x, gain["mean"]), place, textcoords="offset points", **look)
             passes = fmean(row["methods"][name]["passes"] for row in rows)
-            cost = f"{passes:.1f} passes per step" if passes > 1.05 else "1 pass per step"
-            axes.set_title(f"{NAMES[name]}\n{cost}", loc="left", fontsize=8.5)
-            axes.set_ylim(min(means) - room, max(means) + room)
+            separator = "\n" if name in CHEAP else ": "
+            axes.set_title(f"{NAMES[name]}{separator}{passes:.1f} passes", loc="left", fontsize=8.5)
+            axes.set_ylim(min(means) - margin, max(means) + margin)
+        panels["sam"].tick_params(labelbottom=True)
         panels["sam"].set_ylabel("gain over the tuned base, points")
         for color, words in sorted({(PALETTE[place][0], words) for words, place in (*FAMILIES.values(), FINE_TUNED)}):
             panels["sam"].plot([], [], "o", color=color, ms=5, label=words)
-        look: dict[str, Any] = {"fontsize": 8, "frameon": False, "handletextpad": 0.1, "columnspacing": 1}
-        figure.legend(loc="outside upper left", ncols=3, **look)
+        legend_style: dict[str, Any] = {"fontsize": 8, "frameon": False, "handletextpad": 0.1, "columnspacing": 1}
+        figure.legend(loc="outside upper left", ncols=3, **legend_style)
         figure.supxlabel("training minus test accuracy of the base, points", fontsize=8.5)
     return figure
 
@@ -263,7 +291,9 @@ def pages(content: Numbers) -> dict[str, str]:
         base, methods = row["base"], row["methods"]
         memorised = "–" if base["memorised"] is None else f"{base['memorised']:.0f}"
         num_seeds = f", n = {len(row['seeds'])}" if len(row["seeds"]) > 3 else ""
-        gains.append([f"{number}. {_words(row)}{num_seeds}", f"{base['train_accuracy']:.0f} / {base['accuracy']:.1f}"])
+        gains.append(
+            [f"{number}. {_describe(row)}{num_seeds}", f"{base['train_accuracy']:.0f} / {base['accuracy']:.1f}"]
+        )
         gains[-1] += [_gain(methods[name]["gain"]) for name in COMPARED]
         more.append([str(number), memorised, _gain(methods["early"]["gain"]), _gain(methods["sam"]["early_gain"])])
         more[-1] += [_gain(methods["sam"]["loss_gain"], 2), _gain(methods["sam"]["four_bits_gain"])]
@@ -272,14 +302,24 @@ def pages(content: Numbers) -> dict[str, str]:
     others = ["wrong labels memorised %", "base stopped early", "SAM, chosen epoch", "SAM, test loss", "SAM, 4 bits"]
     return {
         "answer": _answer(content),
-        "gain": markdown_table([["setting", "base: training / test %", *names], *gains]).rstrip(),
+        "gain": markdown_table([["setting", "base: training / test %", *names], *gains, *_footer(content)]).rstrip(),
         "count": _counts(content),
         "claims": _verdicts(content),
         "more": markdown_table([["", *others], *more]).rstrip(),
         "chosen": markdown_table([["", *CHOSEN.values()], *chosen]).rstrip(),
+        "rho": _rho_table(rows),
         "changes": "\n".join(f"- {change}" for change in content["changes"]),
-        **{name: f"{_on_the_map(content, name)}." for name in SHOWN},
+        **{name: f"Of {len(rows)} settings, {NAMES[name]} is {_result(content, name)}." for name in SHOWN},
     }
+
+
+def _footer(content: Numbers) -> list[list[str]]:
+    """Return the last rows of the table of gains: the mean, and the counts."""
+    counts = [_signs(row["methods"][name]["gain"] for row in content["settings"]) for name in COMPARED]
+    return [
+        ["mean over the settings", "", *(_gain(content["overall"][name]) for name in COMPARED)],
+        ["better / undecided / worse", "", *(" / ".join(map(str, found)) for found in counts)],
+    ]
 
 
 def _choice(row: Numbers, name: str) -> str:
@@ -291,9 +331,10 @@ def for_check(content: Numbers) -> list[dict[str, Any]]:
     """Return what `vsam check --accuracy` shows of the settings."""
     return [
         {
-            "setting": f"{number}. {_words(row)}",
+            "setting": f"{number}. {_describe(row)}",
             "n": len(row["seeds"]),
-            "gap": row["base"]["gap"],
+            "train_accuracy": row["base"]["train_accuracy"],
+            "test_accuracy": row["base"]["accuracy"],
             "gains": {NAMES[name]: row["methods"][name]["gain"] for name in COMPARED},
         }
         for number, row in enumerate(content["settings"], start=1)
@@ -301,64 +342,96 @@ def for_check(content: Numbers) -> list[dict[str, Any]]:
 
 
 def filled(text: str, content: Numbers) -> str:
-    """Return the page with its tables as the numbers have them."""
+    """Replace the generated blocks of a page."""
     for name, table in pages(content).items():
         text = re.sub(rf"(?s)(?<=<!-- map: {name} -->\n\n).*?(?=\n\n<!-- end -->)", lambda _, found=table: found, text)
     return text
 
 
 def _answer(content: Numbers) -> str:
-    """Return in how many settings SAM and its rival at the same cost are better and worse than the base."""
-    text = f"{_on_the_map(content, 'sam')}, at twice the passes. For the same passes, twice the epochs of the base are "
-    text += f"{_wins(content, 'long')}. The others are undecided."
+    """Return the results of SAM and of twice the epochs, which cost the same."""
+    direct = [Interval(**row["long_over_sam"]).sign for row in content["settings"]]
+    text = (
+        f"Over {len(direct)} settings, each method against the tuned base: SAM is {_result(content, 'sam')}. Twice the "
+    )
+    text += f"epochs of the base, at the same cost, are {_result(content, 'long')}. Against SAM, twice the epochs are "
+    text += f"better in {direct.count(1)} and worse in {direct.count(-1)}."
     if content["missing"]:
-        text += f" Of the plan, {len(content['missing'])} settings are still to be run."
+        text += f" Settings of the plan that are still to be run: {len(content['missing'])}."
     return text
 
 
-def _on_the_map(content: Numbers, name: str) -> str:
-    """Return a method's result in words."""
-    return f"Of {len(content['settings'])} settings, {NAMES[name]} is {_wins(content, name)}"
-
-
-def _wins(content: Numbers, name: str) -> str:
+def _result(content: Numbers, name: str) -> str:
     """Return in how many settings a method is better and worse than the base, and its mean gain over all of them."""
-    signs = [Interval(**row["methods"][name]["gain"]).sign for row in content["settings"]]
-    mean = _gain(content["overall"][name])
-    return f"better than the tuned base in {signs.count(1)} and worse in {signs.count(-1)} (mean gain {mean} points)"
+    better, undecided, worse = _signs(row["methods"][name]["gain"] for row in content["settings"])
+    text = f"better in {better}, worse in {worse}, undecided in {undecided}"
+    if found := content["overall"][name]:
+        text += f"; mean gain {found['mean']:+.2f} points ({found['low']:+.2f} to {found['high']:+.2f})"
+    return text
+
+
+def _signs(gains: Iterable[Numbers | None]) -> tuple[int, int, int]:
+    """Return how many gains are above 0, undecided, and below 0."""
+    signs = [Interval(**gain).sign for gain in gains if gain]
+    return signs.count(1), signs.count(0), signs.count(-1)
 
 
 def _counts(content: Numbers) -> str:
-    """Return for each method its cost, and in how many settings it is better, undecided and worse."""
-    heads = ["", "passes", "CPU time", "mean gain", "accuracy", "at the chosen epoch", "test loss", "4 bits"]
+    """Return for each method its cost, and in how many settings it is better / undecided / worse by each measure."""
+    heads = ["", "passes", "CPU time", "accuracy", "at the chosen epoch", "test loss", "4 bits"]
     lines, rows = [], content["settings"]
-    for name, overall in content["overall"].items():
+    for name in content["overall"]:
         found = [row["methods"][name] for row in rows]
         times = [one["cpu_ratio"] for one in found if one["cpu_ratio"]]
         passes = fmean(one["passes"] for one in found)
-        lines.append([NAMES[name], f"{passes:.2f}", f"{median(times):.2f}" if times else "–", _gain(overall)])
+        lines.append([NAMES[name], f"{passes:.2f}", f"{median(times):.2f}" if times else "–"])
         for key in MEASURES:
-            signs = [Interval(**one[key]).sign for one in found if one[key]]
-            better = -1 if key == "loss_gain" else 1
-            lines[-1].append(" / ".join(str(signs.count(sign)) for sign in (better, 0, -better)) if signs else "–")
+            signs = _signs(one[key] for one in found)
+            signs = signs[::-1] if key == "loss_gain" else signs
+            lines[-1].append(" / ".join(map(str, signs)) if any(signs) else "–")
     return markdown_table([heads, *lines]).rstrip()
 
 
+def _rho_table(rows: Sequence[Numbers]) -> str:
+    """Return the median and the worst effect of each ρ that at least five settings have tried."""
+    methods = [name for name in SHOWN if name != "ema"]
+    found: dict[float, dict[str, list[float]]] = {}
+    for row in rows:
+        for name in methods:
+            for rho, effect in row["radii"][name].items():
+                found.setdefault(float(rho), {}).setdefault(name, []).append(effect)
+    cells = [
+        [f"{rho:g}", *(_effect(by_method.get(name, ())) for name in methods)]
+        for rho, by_method in sorted(found.items())
+    ]
+    return markdown_table(
+        [["ρ", *(NAMES[name] for name in methods)], *(row for row in cells if set(row[1:]) != {"–"})]
+    ).rstrip()
+
+
+def _effect(effects: Sequence[float]) -> str:
+    return f"{median(effects):+.1f} ({min(effects):+.1f})" if len(effects) >= 5 else "–"
+
+
 def _verdicts(content: Numbers) -> str:
-    """Return what the rules allow to say, and whether the gains follow the base's overfitting."""
+    """Return the claims behind the gate, and the correlations."""
     lines = []
     for name, found in content["order"].items():
         lines.append([NAMES[name], f"{found['rank_correlation']:+.2f}", f"{found['p']:.2g}"])
     num_open, num = sum(row["gate"] for row in content["settings"]), len(content["settings"])
+    better, undecided, worse = _signs(row["methods"][name]["gain"] for row in content["settings"] for name in SHOWN)
+    total = better + undecided + worse
     text = [
-        f"The gate is open in {num_open} of {num} settings. In the others nothing is claimed about cheaper methods."
+        f"The gate is open in {num_open} of {num} settings. In the others, nothing is claimed about how much of SAM's "
+        f"gain a cheaper method keeps. Of the {total} intervals of SAM and the cheaper methods, {better + worse} "
+        f"exclude 0. Without any effect, about {total / 20:.0f} would."
     ]
     text += [markdown_table([["", "rank correlation of gain and overfitting", "p"], *lines]).rstrip()]
     for number, row in enumerate(content["settings"], start=1):
         if len(row["seeds"]) >= CLAIMING:
             gain = _gain(row["methods"]["sam"]["gain"])
-            said = "the gate is passed" if row["gate"] else "the gate is not passed, so nothing is claimed"
-            item = f"- Setting {number} ({_words(row)}): SAM {gain} points: {said}."
+            verdict = "the gate is open" if row["gate"] else "the gate is closed, so nothing is claimed"
+            item = f"- Setting {number} ({_describe(row)}): SAM {gain} points: {verdict}."
             for name, claim in row["claims"].items():
                 keeps = "keeps" if claim["holds"] else "is not shown to keep"
                 over, bound = claim["over_half_of_sams_gain"], claim["lower_bound"]
@@ -368,12 +441,15 @@ def _verdicts(content: Numbers) -> str:
 
 
 def _gain(found: Numbers | None, digits: int = 1) -> str:
+    """Return the text of an interval, bold if it excludes 0."""
     if found is None:
         return "–"
-    return Interval(**found).text(digits).replace(" ", "\N{NO-BREAK SPACE}")
+    interval = Interval(**found)
+    text = interval.text(digits).replace(" ", "\N{NO-BREAK SPACE}")
+    return f"**{text}**" if interval.is_decided else text
 
 
-def _words(row: Numbers) -> str:
+def _describe(row: Numbers) -> str:
     parts = [f"{row['train']:,} {'sentences' if row['data'] == 'film-sentences' else 'images'}"]
     parts += [f"{row['epochs']} epochs"]
     parts += ["augmented"] if row.get("augment") else []
@@ -385,16 +461,15 @@ def _words(row: Numbers) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the tables, or write everything."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=HERE / "results", help="the folder of the runs")
-    parser.add_argument("--write", action="store_true", help="renew the JSON, the figure and the page")
+    parser.add_argument("--write", action="store_true", help="write the JSON, the figure and the pages")
     given = parser.parse_args(arguments)
-    content = analyse(read_plan(), given.out)
+    content = analyse(read_plan(), NUMBERS.parent)
     if not given.write:
         print("\n\n".join(pages(content).values()))
         return
     from vsam.lab.report.figures import save
 
-    write_atomically(given.out / NUMBERS.name, json.dumps(content, indent=1) + "\n")
+    write_atomically(NUMBERS, json.dumps(content, indent=1) + "\n")
     write_atomically(GAINS, json.dumps(for_check(content), indent=1) + "\n")
     save(draw(content), FIGURE)[1].unlink()  # pages show the SVG
     for page in PAGES:

@@ -1,15 +1,16 @@
 """The runs of the map: how much sharpness-aware methods gain, over settings that overfit more or less.
 
-python -m research.map.run --jobs 2            run what is missing, a setting after the other
+python -m research.map.run --jobs 2            run all missing runs, setting by setting
 python -m research.map.run --budget 1.5        start no run after an hour and a half
-python -m research.map.run --setting NAME      only this one
+python -m research.map.run --setting NAME      run one setting
 
-The rules are in plan.toml, written before the runs. Every finished run is a line of results/SETTING.jsonl: the same
-command resumes.
+The rules are in plan.toml, written before the runs. Every finished run is a line of results/SETTING.jsonl. Rerun the
+same command to resume.
 """
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
@@ -24,7 +25,7 @@ from filelock import FileLock, Timeout
 from research.map.plan import HERE, Plan, Results, Run, Setting, read_plan
 from research.map.train import train
 from vsam.lab.environment import describe_environment
-from vsam.lab.errors import UserError
+from vsam.lab.errors import DamagedError, InUseError, RunError, UserError
 from vsam.lab.files import make_folder, write_atomically
 
 __all__ = ["main", "read_results", "run_study"]
@@ -32,8 +33,13 @@ __all__ = ["main", "read_results", "run_study"]
 
 def read_results(out: Path, setting: Setting) -> Results:
     """Return the finished runs of a setting."""
-    path = out / f"{setting.name}.jsonl"
-    return Results(map(json.loads, path.read_text(encoding="utf-8").splitlines()) if path.exists() else ())
+    path, results = out / f"{setting.name}.jsonl", Results()
+    for number, text in enumerate(path.read_bytes().splitlines() if path.exists() else (), start=1):
+        try:
+            results.add(json.loads(text))
+        except (ValueError, TypeError, KeyError) as error:
+            raise DamagedError(f"{path}, line {number}, is not a finished run: delete it to repeat the run.") from error
+    return results
 
 
 def run_study(
@@ -55,28 +61,35 @@ def run_study(
     torch.set_num_threads(1)
     about = {"command": command, **describe_environment(torch.device("cpu"))}
     running: dict[Future[dict[str, Any]], tuple[Setting, Run]] = {}
+
+    def record(future: Future[dict[str, Any]]) -> None:
+        setting, run = running.pop(future)
+        found = future.result()
+        done[setting.name].add({"run": asdict(run), **found, "environment": about})
+        write_atomically(out / f"{setting.name}.jsonl", done[setting.name].text())
+        _print_run(run, found)
+
     try:
         with FileLock(out / ".lock", timeout=0), _pool(jobs) as pool:
             done = {setting.name: read_results(out, setting) for setting in settings}
-            while True:
-                while (
-                    len(running) < jobs
-                    and time.monotonic() < deadline
-                    and (following := _following(plan, settings, done, [run for _, run in running.values()]))
-                ):
-                    running[pool.submit(train, *following, data_dir)] = following
-                if not running:
-                    return _following(plan, settings, done, ()) is None
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    setting, run = running.pop(future)
-                    found = future.result()
-                    done[setting.name].add({"run": asdict(run), **found, "environment": about})
-                    write_atomically(out / f"{setting.name}.jsonl", done[setting.name].text())
-                    _say(run, found)
+            try:
+                while True:
+                    while (
+                        len(running) < jobs
+                        and time.monotonic() < deadline
+                        and (following := _following(plan, settings, done, [run for _, run in running.values()]))
+                    ):
+                        running[pool.submit(train, *following, data_dir)] = following
+                    if not running:
+                        return _following(plan, settings, done, ()) is None
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        record(future)
+            finally:  # a failed run does not discard the others
+                for future in wait(running).done:
+                    if future.exception() is None:
+                        record(future)
     except Timeout as error:
-        raise UserError(
-            f"Another process is running the map in {out}: use --jobs 2 instead, or another --out."
-        ) from error
+        raise InUseError(f"{out} is in use by another process. Wait for it, or choose another --out.") from error
 
 
 def _pool(jobs: int) -> Executor:
@@ -98,7 +111,7 @@ def _following(
     return None
 
 
-def _say(run: Run, found: dict[str, Any]) -> None:
+def _print_run(run: Run, found: dict[str, Any]) -> None:
     length = f", {run.epochs} epochs" if run.phase == "confirm" else ""
     print(
         f"{run.setting} {run.phase} {run.method} seed {run.seed} lr {run.lr:g} weight decay {run.weight_decay:g} rho "
@@ -122,9 +135,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(f"the plan has no setting {unknown[0]!r}: choose from {', '.join(plan.settings)}")
     if given.jobs < 1:
         parser.error(f"--jobs must be at least 1, got {given.jobs}")
+    if not given.budget >= 0:
+        parser.error(f"--budget is a number of hours, 0 or more, got {given.budget:g}")
     wanted = [plan.settings[name] for name in given.setting or plan.settings]
     command = f"python -m research.map.run --jobs {given.jobs}"
-    is_finished = run_study(plan, wanted, given.out, given.data_dir, given.jobs, given.budget, command)
+    try:
+        is_finished = run_study(plan, wanted, given.out, given.data_dir, given.jobs, given.budget, command)
+    except (UserError, RunError, OSError) as error:
+        sys.exit(f"Error: {error}")
     print("All runs are finished." if is_finished else "Stopped at the budget: rerun the command to resume.")
 
 

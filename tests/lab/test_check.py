@@ -323,19 +323,23 @@ def test_a_problem_exits_with_one_and_a_useless_file_with_two(write, tmp_path):
     assert_refused(command("check", "--method", "sam", folder=tmp_path), 2, "FILE.py")
 
 
-def test_an_accuracy_is_answered_with_the_settings_of_the_map_that_overfit_as_much(tmp_path):
+def test_an_accuracy_is_answered_with_the_nearest_settings_of_the_map(tmp_path):
     text = command("check", "--accuracy", "99", "61", folder=tmp_path).stdout
     assert "overfits by 38.0 points" in text
     found = json.loads(command("check", "--accuracy", "99", "61", "--json", folder=tmp_path).stdout)
     rows = json.loads(files("vsam.lab").joinpath("map.json").read_text(encoding="utf-8"))
     assert found["overfitting"] == 38
-    shown = [row["gap"] for row in found["settings"]]
-    others = [row["gap"] for row in rows if row not in found["settings"]]
+    far = lambda row: max(abs(row["train_accuracy"] - 99), abs(row["test_accuracy"] - 61))  # noqa: E731
+    shown = found["settings"]
     assert len(shown) >= 4
-    assert max(abs(gap - 38) for gap in shown) <= min(abs(gap - 38) for gap in others)
-    assert shown == sorted(shown)
-    decided = sum(row["gains"]["SAM"]["low"] > 0 for row in found["settings"])
+    assert max(map(far, shown)) <= min(far(row) for row in rows if row not in shown)
+    overfitting = [row["train_accuracy"] - row["test_accuracy"] for row in shown]
+    assert overfitting == sorted(overfitting)
+    decided = sum(row["gains"]["SAM"]["low"] > 0 for row in shown)
     assert f"SAM was better in {decided} of {len(shown)}" in text
+    assert "no case like yours" not in text
+    assert "no case like yours" in command("check", "--accuracy", "100", "96", folder=tmp_path).stdout
+    assert "does not overfit" in command("check", "--accuracy", "30", "33", folder=tmp_path).stdout
 
 
 @pytest.mark.parametrize("given", [("101", "50"), ("50", "-1"), ("nan", "50"), ("50", "inf")])
@@ -343,7 +347,10 @@ def test_an_accuracy_is_a_percentage(tmp_path, given):
     assert_refused(command("check", "--accuracy", *given, folder=tmp_path), 2, "percentage from 0 to 100")
 
 
+def test_fractions_are_not_percentages(tmp_path):
+    assert_refused(command("check", "--accuracy", "0.99", "0.61", folder=tmp_path), 2, "--accuracy 99 61")
+
+
 def test_an_accuracy_stands_alone(tmp_path):
-    assert_refused(
-        command("check", "cifar10-small", "--accuracy", "99", "61", folder=tmp_path), 2, "--accuracy needs no file"
-    )
+    given = ("check", "cifar10-small", "--accuracy", "99", "61")
+    assert_refused(command(*given, folder=tmp_path), 2, "cannot be combined with a file")

@@ -1,8 +1,10 @@
 """The map: a plan whose searches and seeds follow its rules, and a runner that resumes."""
 
 import json
+import time
 import tomllib
 import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from statistics import fmean
 from types import SimpleNamespace
@@ -17,6 +19,7 @@ from research.map import run as runner
 from research.map.plan import HERE, Plan, Results, explore, read_plan
 from research.map.sentences import TokenBatches
 from research.map.train import _average, _memorised, round_to_4_bits
+from vsam.lab.errors import DamagedError
 from vsam.lab.report.figures import save
 
 TINY = tomllib.loads("""
@@ -107,6 +110,35 @@ def test_the_runner_resumes_and_measures(tmp_path, monkeypatch):
         assert line["passes"] == (2 if line["run"]["method"] == "sam" else 1)
         assert 0 <= line["train"]["memorised"] <= 100
     assert all("accuracy" not in line for line in lines if line["run"]["phase"] == "tune")
+
+
+def test_a_failed_run_does_not_discard_the_other(tmp_path, monkeypatch):
+    def train(setting, run, data_dir):
+        if run.lr == 0.1:
+            raise OSError("lost")
+        time.sleep(0.2)
+        return {**scored(run), "cpu_seconds": 0.2}
+
+    monkeypatch.setattr(runner, "train", train)
+    monkeypatch.setattr(runner, "_pool", ThreadPoolExecutor)
+    plan = Plan(TINY)
+    settings = list(plan.settings.values())
+    with pytest.raises(OSError, match="lost"):
+        runner.run_study(plan, settings, tmp_path, None, 2, 1.0, "command")
+    assert [line["run"]["lr"] for line in runner.read_results(tmp_path, settings[0]).lines.values()] == [0.05]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"run": {}}', '{"run": {"setting": "small"', "\xff"])
+def test_a_damaged_line_is_named(tmp_path, text):
+    (tmp_path / "small.jsonl").write_bytes(text.encode("latin-1") + b"\n")
+    with pytest.raises(DamagedError, match="line 1"):
+        runner.read_results(tmp_path, Plan(TINY).settings["small"])
+
+
+@pytest.mark.parametrize("given", [["--budget", "nan"], ["--budget", "-1"], ["--jobs", "0"], ["--setting", "none"]])
+def test_bad_options_are_refused(given):
+    with pytest.raises(SystemExit, match="2"):
+        runner.main(given)
 
 
 def test_weights_are_rounded_per_output_channel():
@@ -242,6 +274,8 @@ def test_the_analysis_finds_the_gains_that_were_put_in(tmp_path):
             assert methods[name]["gain"]["low"] <= gain <= methods[name]["gain"]["high"]
             assert methods[name]["gain"]["n"] == 8
     assert methods["long"]["passes"] == 2
+    assert row["long_over_sam"]["mean"] == pytest.approx(6.0)
+    assert row["radii"]["sam"] == pytest.approx({"0.1": 0.1, "0.2": 0.2, "0.4": 0.0})
     assert row["gate"]
     holds = {name: claim["holds"] for name, claim in row["claims"].items()}
     assert holds == {"vsam-budget": True, "sam-late": False, "msam-adaptive": False, "ema": False}
@@ -249,8 +283,11 @@ def test_the_analysis_finds_the_gains_that_were_put_in(tmp_path):
     table = analysis.pages(content)["gain"]
     assert "+4.0\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}0.1" in table
     assert "20 % wrong" in table
-    assert len(analysis.draw(content).axes) == 5
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-40]))
+    assert len(analysis.draw(content).axes) == 6
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:-1]))  # the last of the eight seeds is unfinished
+    assert analysis.analyse(plan, tmp_path)["settings"][0]["seeds"] == [0, 1, 2]
+    path.write_text("".join(lines[:-40]))
     assert analysis.analyse(plan, tmp_path)["missing"] == ["small"]
 
 

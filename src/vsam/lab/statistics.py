@@ -43,7 +43,7 @@ class Interval:
 
     def text(self, digits: int) -> str:
         """Return the mean and half of the interval, as in +1.2 ± 0.4."""
-        return f"{self.mean:+.{digits}f} ± {self.high - self.mean:.{digits}f}"
+        return f"{round(self.mean, digits) + 0.0:+.{digits}f} ± {self.high - self.mean:.{digits}f}"  # no -0.0
 
 
 def deviation(values: Sequence[float]) -> float:

@@ -44,8 +44,8 @@ def check(
         typer.Option(
             "--accuracy",
             metavar="TRAIN TEST",
-            help="Training and test accuracy in percent at the end of your base run: shows what the methods gained "
-            "where the base overfits as much.",
+            help="Training and test accuracy in percent at the end of your base run: shows the methods' gains "
+            "in the most similar settings of the map.",
         ),
     ] = None,
     json: Json = False,
@@ -68,7 +68,7 @@ def check(
         raise UserError("--method and --set need a file or a recipe: vsam check FILE.py.")
     if accuracy is not None:
         if what is not None:
-            raise UserError("--accuracy needs no file: vsam check --accuracy 99 61.")
+            raise UserError("--accuracy cannot be combined with a file: vsam check --accuracy 99 61.")
         _show_settings(*accuracy, json)
         return
     findings, timed = [], None
@@ -97,34 +97,39 @@ def check(
 
 
 def _show_settings(train_accuracy: float, test_accuracy: float, json: bool) -> None:
-    """Show what the methods gained where the base overfitted as much."""
+    """Show the methods' gains in the most similar settings of the map."""
     from vsam.lab.statistics import Interval
-    from vsam.lab.when import settings_like
+    from vsam.lab.when import FAR, distance, settings_like
 
     rows = settings_like(train_accuracy, test_accuracy)
     if json:
         show_json({"overfitting": train_accuracy - test_accuracy, "settings": rows})
         return
-    say(
-        f"Your base overfits by {train_accuracy - test_accuracy:.1f} points. The settings of the map that are nearest, "
-        "with the gains over\ntheir tuned base in points and 95 % intervals over n seeds:\n"
-    )
+    overfitting = train_accuracy - test_accuracy
+    if overfitting >= 0:
+        say(f"Your base overfits by {overfitting:.1f} points.")
+    else:
+        say("Your base does not overfit. Was its training accuracy measured with augmentation?")
+    if min(distance(row, train_accuracy, test_accuracy) for row in rows) > FAR:
+        say(f"No setting of the map is within {FAR:g} points of both accuracies: it has no case like yours.")
+    say("The nearest settings, with gains over their tuned base in points and 95 % intervals over n seeds:\n")
+    heads = ["setting", "base: training / test %", "n", *rows[0]["gains"]]
     table = [
         [
             row["setting"],
-            f"{row['gap']:.0f}",
+            f"{row['train_accuracy']:.0f} / {row['test_accuracy']:.0f}",
             str(row["n"]),
             *(Interval(**gain).text(1) for gain in row["gains"].values()),
         ]
         for row in rows
     ]
-    show_table(["setting", "overfits by", "n", *rows[0]["gains"]], table)
+    show_table(heads, table)
     lines = {"SAM": "\nSAM was", "base, twice the epochs": "At the same cost, twice the epochs of the base were"}
     for name, words in lines.items():
         signs = [Interval(**row["gains"][name]).sign for row in rows]
         better, worse = signs.count(1), signs.count(-1)
         say(f"{words} better in {better} of {len(rows)}, worse in {worse}, undecided in {signs.count(0)}.")
-    say("Small networks on a CPU: docs/when.md says how to read this.")
+    say("These are small networks on a CPU: see docs/when.md in the repository.")
 
 
 def _time(workload: "Workload", seconds: float, budget: float) -> tuple[float, list[dict[str, Any]]] | None:
