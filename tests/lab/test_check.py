@@ -332,7 +332,8 @@ def test_an_accuracy_is_answered_with_the_nearest_settings_of_the_map(tmp_path):
     far = lambda row: max(abs(row["train_accuracy"] - 99), abs(row["test_accuracy"] - 61))  # noqa: E731
     shown = found["settings"]
     assert len(shown) >= 4
-    assert max(map(far, shown)) <= min(far(row) for row in rows if row not in shown)
+    names = [row["setting"] for row in shown]
+    assert max(map(far, shown)) <= min(far(row) for row in rows if row["setting"] not in names)
     overfitting = [row["train_accuracy"] - row["test_accuracy"] for row in shown]
     assert overfitting == sorted(overfitting)
     decided = sum(row["gains"]["SAM"]["low"] > 0 for row in shown)

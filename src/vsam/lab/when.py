@@ -6,7 +6,7 @@ from typing import Any
 
 from vsam.lab.errors import UserError
 
-__all__ = ["FAR", "distance", "settings_like"]
+__all__ = ["FAR", "settings_like"]
 
 NEAREST = 4
 """Minimum number of settings shown. All within `NEAR` points are shown."""
@@ -17,6 +17,8 @@ FAR = 15.0
 
 def settings_like(train_accuracy: float, test_accuracy: float) -> list[dict[str, Any]]:
     """Return the map's settings whose base has about these accuracies, sorted by overfitting.
+
+    The `distance` of a setting is the larger of the differences in training and in test accuracy, in points.
 
     Args:
         train_accuracy, test_accuracy: of a base run after its last epoch, in percent.
@@ -29,15 +31,8 @@ def settings_like(train_accuracy: float, test_accuracy: float) -> list[dict[str,
         raise UserError(f"Accuracies are in percent: write --accuracy {percent} instead of {given}.")
     # Written by `python -m research.map.analyse --write`.
     settings = json.loads(files("vsam.lab").joinpath("map.json").read_text(encoding="utf-8"))
-    near = sorted(settings, key=lambda row: distance(row, train_accuracy, test_accuracy))
-    shown = [
-        row
-        for place, row in enumerate(near)
-        if place < NEAREST or distance(row, train_accuracy, test_accuracy) <= NEAR
-    ]
+    for row in settings:
+        row["distance"] = max(abs(row["train_accuracy"] - train_accuracy), abs(row["test_accuracy"] - test_accuracy))
+    near = sorted(settings, key=lambda row: row["distance"])
+    shown = [row for place, row in enumerate(near) if place < NEAREST or row["distance"] <= NEAR]
     return sorted(shown, key=lambda row: row["train_accuracy"] - row["test_accuracy"])
-
-
-def distance(row: dict[str, Any], train_accuracy: float, test_accuracy: float) -> float:
-    """Return the larger of the differences in training and in test accuracy, in points."""
-    return max(abs(row["train_accuracy"] - train_accuracy), abs(row["test_accuracy"] - test_accuracy))

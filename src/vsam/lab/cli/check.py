@@ -99,7 +99,10 @@ def check(
 def _show_settings(train_accuracy: float, test_accuracy: float, json: bool) -> None:
     """Show the methods' gains in the most similar settings of the map."""
     from vsam.lab.statistics import Interval
-    from vsam.lab.when import FAR, distance, settings_like
+    from vsam.lab.when import FAR, settings_like
+
+    def intervals(row: dict[str, Any]) -> list[Interval]:
+        return [Interval(**gain) for gain in row["gains"].values()]
 
     rows = settings_like(train_accuracy, test_accuracy)
     if json:
@@ -110,16 +113,16 @@ def _show_settings(train_accuracy: float, test_accuracy: float, json: bool) -> N
         say(f"Your base overfits by {overfitting:.1f} points.")
     else:
         say("Your base does not overfit. Was its training accuracy measured with augmentation?")
-    if min(distance(row, train_accuracy, test_accuracy) for row in rows) > FAR:
+    if min(row["distance"] for row in rows) > FAR:
         say(f"No setting of the map is within {FAR:g} points of both accuracies: it has no case like yours.")
-    say("The nearest settings, with gains over their tuned base in points and 95 % intervals over n seeds:\n")
+    say("Gains over the base in the nearest settings, in points, with 95 % intervals over n seeds (*: excludes 0):\n")
     heads = ["setting", "base: training / test %", "n", *rows[0]["gains"]]
     table = [
         [
             row["setting"],
             f"{row['train_accuracy']:.0f} / {row['test_accuracy']:.0f}",
             str(row["n"]),
-            *(Interval(**gain).text(1) for gain in row["gains"].values()),
+            *(f"{gain.text(1)}{'*' if gain.is_decided else ''}" for gain in intervals(row)),
         ]
         for row in rows
     ]
