@@ -14,10 +14,13 @@ import torch
 from scipy.stats import sem, t
 from torch import nn
 
-from research.map import analyse as analysis
+from research.map import analyse as writer
 from research.map import run as runner
+from research.map.figure import draw
+from research.map.numbers import analyse
 from research.map.plan import HERE, Plan, Results, explore, read_plan
 from research.map.sentences import TokenBatches
+from research.map.tables import filled, for_check, pages
 from research.map.train import _average, _memorised, round_to_4_bits
 from vsam.lab.errors import DamagedError
 from vsam.lab.report.figures import save
@@ -202,20 +205,20 @@ def test_every_result_is_one_that_the_plan_asks_for():
 
 
 def test_the_page_the_figure_and_the_check_follow_from_the_runs(tmp_path):
-    content = json.loads(json.dumps(analysis.analyse(read_plan(), HERE / "results")))
+    content = json.loads(json.dumps(analyse(read_plan(), HERE / "results")))
     assert content["settings"]
     means = [row["methods"]["sam"]["gain"]["mean"] for row in content["settings"]]
     overall = content["overall"]["sam"]
     assert [overall["mean"], overall["n"]] == [pytest.approx(fmean(means), abs=1e-5), len(means)]
     assert overall["mean"] - overall["low"] == pytest.approx(sem(means) * t.ppf(0.975, len(means) - 1), abs=1e-5)
-    assert json.loads(analysis.NUMBERS.read_text(encoding="utf-8")) == content
-    assert json.loads(analysis.GAINS.read_text(encoding="utf-8")) == analysis.for_check(content)
-    for path in analysis.PAGES:
+    assert json.loads(writer.NUMBERS.read_text(encoding="utf-8")) == content
+    assert json.loads(writer.GAINS.read_text(encoding="utf-8")) == for_check(content)
+    for path in writer.PAGES:
         page = path.read_text(encoding="utf-8")
         assert "<!-- map: " in page
-        assert analysis.filled(page, content) == page
-    drawn, _ = save(analysis.draw(content), tmp_path / "map")
-    kept = analysis.FIGURE.with_suffix(".svg")
+        assert filled(page, content) == page
+    drawn, _ = save(draw(content), tmp_path / "map")
+    kept = writer.FIGURE.with_suffix(".svg")
     assert words(drawn) == words(kept)
 
 
@@ -263,7 +266,7 @@ def test_the_analysis_finds_the_gains_that_were_put_in(tmp_path):
             done.add(json.loads(json.dumps({"run": asdict(run), **measured(run), **about})))
     path = tmp_path / "small.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in done.lines.values()))
-    content = analysis.analyse(plan, tmp_path)
+    content = analyse(plan, tmp_path)
     (row,), methods = content["settings"], content["settings"][0]["methods"]
     assert content["missing"] == []
     assert row["base"]["gap"] == pytest.approx(95 - row["base"]["accuracy"])
@@ -280,15 +283,15 @@ def test_the_analysis_finds_the_gains_that_were_put_in(tmp_path):
     holds = {name: claim["holds"] for name, claim in row["claims"].items()}
     assert holds == {"vsam-budget": True, "sam-late": False, "msam-adaptive": False, "ema": False}
     assert row["claims"]["vsam-budget"]["over_half_of_sams_gain"] == pytest.approx(1.0)
-    table = analysis.pages(content)["gain"]
+    table = pages(content)["gain"]
     assert "+4.0\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}0.1" in table
     assert "20 % wrong" in table
-    assert len(analysis.draw(content).axes) == 6
+    assert len(draw(content).axes) == 6
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:-1]))  # the last of the eight seeds is unfinished
-    assert analysis.analyse(plan, tmp_path)["settings"][0]["seeds"] == [0, 1, 2]
+    assert analyse(plan, tmp_path)["settings"][0]["seeds"] == [0, 1, 2]
     path.write_text("".join(lines[:-40]))
-    assert analysis.analyse(plan, tmp_path)["missing"] == ["small"]
+    assert analyse(plan, tmp_path)["missing"] == ["small"]
 
 
 def test_sentences_are_batched_in_a_new_order_every_epoch_and_cut_to_the_longest():
