@@ -32,7 +32,7 @@ def model_folder() -> Path:
 
 @cache
 def tokenized(folder: str) -> tuple[Tensor, Tensor]:
-    """Return the tokens of all sentences, 0 behind their end, and the labels, in an order of their own."""
+    """Return the tokens of all sentences, padded with 0, and the labels, in a fixed random order."""
     from transformers import AutoTokenizer
 
     from examples.gallery.lora import film_sentences
@@ -45,7 +45,7 @@ def tokenized(folder: str) -> tuple[Tensor, Tensor]:
 
 
 class TokenBatches:
-    """Batches of sentences, cut to their longest one. The order is a function of (seed, epoch), or by length."""
+    """Batches of sentences, trimmed to the longest one. The order is a function of (seed, epoch), or by length."""
 
     channels_last = False
 

@@ -72,8 +72,8 @@ def train(setting: Setting, run: Run, data_dir: str | None = None) -> dict[str, 
     """Return the measurements of a run. A tuning run is not measured on test images.
 
     Args:
-        setting: what is trained on what.
-        run: how.
+        setting: the network and its data.
+        run: method, seed and hyperparameters.
         data_dir: dataset directory.
     """
     images: Any = (Sentences if setting.data == "film-sentences" else Images)(setting, run.seed, data_dir)
@@ -177,10 +177,10 @@ def _average(model: nn.Module, num_steps: float) -> AveragedModel:
     """Return an average of the weights and buffers over about the last `num_steps` steps."""
     rate = min(1.0, 1 / num_steps)
 
-    def follow(average: Tensor, value: Tensor, _: Tensor | int) -> Tensor:
+    def update_ema(average: Tensor, value: Tensor, _: Tensor | int) -> Tensor:
         return torch.lerp(average, value, rate) if value.is_floating_point() else value
 
-    return AveragedModel(model, avg_fn=follow, use_buffers=True)
+    return AveragedModel(model, avg_fn=update_ema, use_buffers=True)
 
 
 def _held_out(model: nn.Module, images: Any) -> dict[str, Any]:

@@ -294,7 +294,7 @@ def test_the_analysis_finds_the_gains_that_were_put_in(tmp_path):
     assert analyse(plan, tmp_path)["missing"] == ["small"]
 
 
-def test_sentences_are_batched_in_a_new_order_every_epoch_and_cut_to_the_longest():
+def test_sentences_are_batched_in_a_new_order_every_epoch_and_trimmed_to_the_longest():
     tokens = torch.tensor([[1, 2, 0, 0], [3, 0, 0, 0], [4, 5, 6, 0]])
     batches = TokenBatches(tokens, torch.tensor([0, 1, 1]), 2, seed=3)
     first = list(batches.epoch(0))
