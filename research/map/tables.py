@@ -7,7 +7,7 @@ from typing import Any
 
 from research.map.numbers import CLAIMING, COMPARED, MEASURES, NAMES, SHOWN, Numbers
 from vsam.lab.report.tables import markdown_table
-from vsam.lab.statistics import Interval
+from vsam.lab.statistics import Interval, signed
 
 __all__ = ["filled", "for_check", "pages"]
 
@@ -110,7 +110,9 @@ def _result(content: Numbers, name: str) -> str:
     better, undecided, worse = _signs(row["methods"][name]["gain"] for row in content["settings"])
     text = f"better in {better}, worse in {worse}, undecided in {undecided}"
     if found := content["overall"][name]:
-        text += f"; mean gain {found['mean']:+.2f} points ({found['low']:+.2f} to {found['high']:+.2f})"
+        text += (
+            f"; mean gain {signed(found['mean'], 2)} points ({signed(found['low'], 2)} to {signed(found['high'], 2)})"
+        )
     return text
 
 
@@ -154,21 +156,21 @@ def _rho_table(rows: Sequence[Numbers]) -> str:
 
 
 def _effect(effects: Sequence[float]) -> str:
-    return f"{median(effects):+.1f} ({min(effects):+.1f})" if len(effects) >= 5 else "–"
+    return f"{signed(median(effects), 1)} ({signed(min(effects), 1)})" if len(effects) >= 5 else "–"
 
 
 def _verdicts(content: Numbers) -> str:
     """Return the claims behind the gate, and the correlations."""
     lines = []
     for name, found in content["order"].items():
-        lines.append([NAMES[name], f"{found['rank_correlation']:+.2f}", f"{found['p']:.2g}"])
+        lines.append([NAMES[name], signed(found["rank_correlation"], 2), f"{found['p']:.2g}"])
     num_open, num = sum(row["gate"] for row in content["settings"]), len(content["settings"])
     better, undecided, worse = _signs(row["methods"][name]["gain"] for row in content["settings"] for name in SHOWN)
     total = better + undecided + worse
     text = [
-        f"The gate is open in {num_open} of {num} settings. In the others, nothing is claimed about how much of SAM's "
-        f"gain a cheaper method keeps. Of the {total} intervals of SAM and the cheaper methods, {better + worse} "
-        f"exclude 0. Without any effect, about {total / 20:.0f} would."
+        f"The gate is open in {num_open} of {num} settings. A claim about how much of SAM's gain a cheaper method "
+        f"keeps needs an open gate and eight seeds. Of the {total} intervals of SAM and the cheaper methods, "
+        f"{better + worse} exclude 0. Without any effect, about {total / 20:.0f} would."
     ]
     text += [markdown_table([["", "rank correlation of gain and overfitting", "p"], *lines]).rstrip()]
     for number, row in enumerate(content["settings"], start=1):
@@ -179,7 +181,9 @@ def _verdicts(content: Numbers) -> str:
             for name, claim in row["claims"].items():
                 keeps = "keeps" if claim["holds"] else "is not shown to keep"
                 over, bound = claim["over_half_of_sams_gain"], claim["lower_bound"]
-                item += f" {NAMES[name]} {keeps} half of it ({over:+.1f} above half, lower bound {bound:+.1f})."
+                item += (
+                    f" {NAMES[name]} {keeps} half of it ({signed(over, 1)} above half, lower bound {signed(bound, 1)})."
+                )
             text.append(item)
     return "\n\n".join([*text[:2], "\n".join(text[2:])]).rstrip()
 

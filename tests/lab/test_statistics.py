@@ -5,7 +5,7 @@ import random
 import pytest
 from scipy import stats
 
-from vsam.lab.statistics import difference, mean_interval
+from vsam.lab.statistics import Interval, difference, mean_interval, signed
 
 
 def test_the_interval_of_one_two_three():
@@ -14,6 +14,11 @@ def test_the_interval_of_one_two_three():
     # Mean 2, deviation 1, error 1/√3 = 0.57735, t = 4.30265: 2.48414 to either side.
     assert (found.mean, found.n, found.is_paired) == (2.0, 3, False)
     assert (found.low, found.high) == pytest.approx((-0.48414, 4.48414), abs=1e-5)
+
+
+def test_zero_has_a_plus():
+    assert [signed(value, 1) for value in (-0.04, 0.0, 0.04, -0.05001, 1.0)] == ["+0.0", "+0.0", "+0.0", "-0.1", "+1.0"]
+    assert Interval(-0.04, -0.34, 0.26, 3).text(1) == "+0.0 ± 0.3"
 
 
 def test_one_value_has_no_interval():

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-__all__ = ["Interval", "deviation", "difference", "mean", "mean_interval", "quantiles", "standard_error"]
+__all__ = ["Interval", "deviation", "difference", "mean", "mean_interval", "quantiles", "signed", "standard_error"]
 
 _CONFIDENCE = 0.95
 
@@ -43,7 +43,12 @@ class Interval:
 
     def text(self, digits: int) -> str:
         """Return the mean and half of the interval, as in +1.2 ± 0.4."""
-        return f"{round(self.mean, digits) + 0.0:+.{digits}f} ± {self.high - self.mean:.{digits}f}"  # no -0.0
+        return f"{signed(self.mean, digits)} ± {self.high - self.mean:.{digits}f}"
+
+
+def signed(value: float, digits: int) -> str:
+    """Return the rounded value with its sign, and 0 as +0."""
+    return f"{round(value, digits) + 0.0:+.{digits}f}"
 
 
 def deviation(values: Sequence[float]) -> float:
