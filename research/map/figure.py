@@ -13,6 +13,8 @@ __all__ = ["draw"]
 FAMILIES = {"resnet8": ("ResNet, SGD", 1), "resnet20": ("ResNet, SGD", 1), "vit": ("ViT, AdamW", 2)}
 FINE_TUNED = ("fine-tuned, AdamW", 4)
 """Legend labels and palette indices."""
+HEIGHTS = (4, -10, 12, -18)
+"""Of the numbers beside their dots, in points: neighbours do not overlap."""
 
 
 def draw(content: Numbers) -> Figure:
@@ -33,16 +35,10 @@ def draw(content: Numbers) -> Figure:
                 face = color if Interval(**gain).is_decided else "white"
                 axes.plot(x, gain["mean"], "o", color=color, mfc=face, ms=3.5 if name in CHEAP else 5, zorder=3)
                 if name == "sam":
-                    place, box = (4, 3 if number % 2 else -9), {"fc": "white", "lw": 0, "pad": 0.2, "alpha": 0.8}
-                    axes.annotate(
-                        str(number),
-                        (x, gain["mean"]),
-                        place,
-                        textcoords="offset points",
-                        fontsize=7.5,
-                        zorder=2.1,
-                        bbox=box,
-                    )
+                    place = (2, HEIGHTS[number % len(HEIGHTS)])
+                    box = {"fc": "white", "lw": 0, "pad": 0.2, "alpha": 0.8}
+                    text = {"textcoords": "offset points", "fontsize": 7.5, "zorder": 2.1, "bbox": box}
+                    axes.annotate(str(number), (x, gain["mean"]), place, **text)
             passes = fmean(row["methods"][name]["passes"] for row in rows)
             separator = "\n" if name in CHEAP else ": "
             axes.set_title(f"{NAMES[name]}{separator}{passes:.1f} passes", loc="left", fontsize=8.5)
