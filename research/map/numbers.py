@@ -11,7 +11,7 @@ from research.map.plan import Choice, Line, Plan, Results, Setting
 from research.map.run import read_results
 from vsam.lab.statistics import Interval, difference, mean_interval
 
-__all__ = ["CHEAP", "CLAIMING", "COMPARED", "MEASURES", "NAMES", "SHOWN", "Numbers", "analyse"]
+__all__ = ["CHEAP", "CLAIMING", "COMPARED", "MEASURES", "NAMES", "SEARCHED", "SHOWN", "Numbers", "analyse"]
 
 NAMES = {
     "sam": "SAM",
@@ -23,7 +23,9 @@ NAMES = {
     "early": "base, stopped early",
 }
 CHEAP = ("vsam-budget", "sam-late", "msam-adaptive", "ema")
-SHOWN = ("sam", *CHEAP)
+SEARCHED = ("sam", "vsam-budget", "sam-late", "msam-adaptive")
+"""The methods whose ρ is searched."""
+SHOWN = (*SEARCHED, "ema")
 COMPARED = (*SHOWN, "long")
 CLAIMING = 8
 """Seeds that a claim needs. Only the settings that the plan names have them."""
@@ -165,10 +167,7 @@ def _numbers(found: Interval | None) -> Numbers | None:
 
 def _overall(settings: Sequence[Numbers]) -> dict[str, Any]:
     """Return the mean gain over all settings, with Student's interval over settings."""
-    return {
-        name: _numbers(mean_interval([row["methods"][name]["gain"]["mean"] for row in settings]))
-        for name in (*COMPARED, "early")
-    }
+    return {name: _numbers(mean_interval([row["methods"][name]["gain"]["mean"] for row in settings])) for name in NAMES}
 
 
 def _claims(lines: Mapping[str, Mapping[int, Line]], seeds: Sequence[int]) -> dict[str, Any]:

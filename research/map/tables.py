@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from research.map.numbers import CLAIMING, COMPARED, MEASURES, NAMES, SHOWN, Numbers
+from research.map.numbers import CLAIMING, COMPARED, MEASURES, NAMES, SEARCHED, SHOWN, Numbers
 from vsam.lab.report.tables import markdown_table
 from vsam.lab.statistics import Interval, signed
 
@@ -22,7 +22,7 @@ MODELS = {
 CHOSEN = {
     "lr": "lr",
     "weight_decay": "weight decay",
-    **{name: f"ρ of {NAMES[name]}" for name in SHOWN[:-1]},
+    **{name: f"ρ of {NAMES[name]}" for name in SEARCHED},
     "horizon": "horizon of the average",
 }
 
@@ -34,7 +34,7 @@ def pages(content: Numbers) -> dict[str, str]:
     for number, row in enumerate(rows, start=1):
         base, methods = row["base"], row["methods"]
         memorised = "–" if base["memorised"] is None else f"{base['memorised']:.0f}"
-        num_seeds = f", n = {len(row['seeds'])}" if len(row["seeds"]) > 3 else ""
+        num_seeds = f", n = {len(row['seeds'])}" if len(row["seeds"]) >= CLAIMING else ""
         gains.append(
             [f"{number}. {_describe(row)}{num_seeds}", f"{base['train_accuracy']:.0f} / {base['accuracy']:.1f}"]
         )
@@ -126,7 +126,7 @@ def _counts(content: Numbers) -> str:
     """Return for each method its cost, and in how many settings it is better / undecided / worse by each measure."""
     heads = ["", "passes", "CPU time", "accuracy", "at the chosen epoch", "test loss", "4 bits"]
     lines, rows = [], content["settings"]
-    for name in content["overall"]:
+    for name in NAMES:
         found = [row["methods"][name] for row in rows]
         times = [one["cpu_ratio"] for one in found if one["cpu_ratio"]]
         passes = fmean(one["passes"] for one in found)
@@ -140,18 +140,17 @@ def _counts(content: Numbers) -> str:
 
 def _rho_table(rows: Sequence[Numbers]) -> str:
     """Return the median and the worst effect of each ρ that at least five settings have tried."""
-    methods = [name for name in SHOWN if name != "ema"]
     found: dict[float, dict[str, list[float]]] = {}
     for row in rows:
-        for name in methods:
+        for name in SEARCHED:
             for rho, effect in row["radii"][name].items():
                 found.setdefault(float(rho), {}).setdefault(name, []).append(effect)
     cells = [
-        [f"{rho:g}", *(_effect(by_method.get(name, ())) for name in methods)]
+        [f"{rho:g}", *(_effect(by_method.get(name, ())) for name in SEARCHED)]
         for rho, by_method in sorted(found.items())
     ]
     return markdown_table(
-        [["ρ", *(NAMES[name] for name in methods)], *(row for row in cells if set(row[1:]) != {"–"})]
+        [["ρ", *(NAMES[name] for name in SEARCHED)], *(row for row in cells if set(row[1:]) != {"–"})]
     ).rstrip()
 
 

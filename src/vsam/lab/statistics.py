@@ -45,6 +45,10 @@ class Interval:
         """Return the mean and half of the interval, as in +1.2 ± 0.4."""
         return f"{signed(self.mean, digits)} ± {self.high - self.mean:.{digits}f}"
 
+    def starred(self, digits: int) -> str:
+        """Return the text, with a star if the interval excludes 0."""
+        return f"{self.text(digits)}{'*' if self.is_decided else ''}"
+
 
 def signed(value: float, digits: int) -> str:
     """Return the rounded value with its sign, and 0 as +0."""

@@ -101,14 +101,11 @@ def _show_settings(train_accuracy: float, test_accuracy: float, json: bool) -> N
     from vsam.lab.statistics import Interval
     from vsam.lab.when import FAR, settings_like
 
-    def intervals(row: dict[str, Any]) -> list[Interval]:
-        return [Interval(**gain) for gain in row["gains"].values()]
-
     rows = settings_like(train_accuracy, test_accuracy)
-    if json:
-        show_json({"overfitting": train_accuracy - test_accuracy, "settings": rows})
-        return
     overfitting = train_accuracy - test_accuracy
+    if json:
+        show_json({"overfitting": overfitting, "settings": rows})
+        return
     if overfitting >= 0:
         say(f"Your base overfits by {overfitting:.1f} points.")
     else:
@@ -122,7 +119,7 @@ def _show_settings(train_accuracy: float, test_accuracy: float, json: bool) -> N
             row["setting"],
             f"{row['train_accuracy']:.0f} / {row['test_accuracy']:.0f}",
             str(row["n"]),
-            *(f"{gain.text(1)}{'*' if gain.is_decided else ''}" for gain in intervals(row)),
+            *(Interval(**gain).starred(1) for gain in row["gains"].values()),
         ]
         for row in rows
     ]

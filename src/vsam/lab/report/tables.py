@@ -171,7 +171,7 @@ def _with_deviation(mean: float | None, deviation: float | None, seeds: int) -> 
 def _difference(interval: Interval | None) -> str:
     if interval is None:
         return "–"
-    return f"{interval.text(2)}{'*' if interval.is_decided else ''}"
+    return interval.starred(2)
 
 
 def _ratio(value: float | None, quartiles: tuple[float, float] | None) -> str:
